@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from fenceline import limits
-from fenceline.compaction.compact import CompactionTooLarge
+from fenceline.compaction.compact import OTHER_ORDER, CompactionTooLarge
 from fenceline.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from fenceline.service.log import Log
 from fenceline_http.request import schedule_ms
@@ -50,6 +50,9 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
                 bytes_max=limits.COMPACTION_FUNCTION_BYTES_MAX,
                 is_over=partial(_is_over, context, left_ms - _TIME_MS // 2),
             )
+            if is_named and view is not None and view.is_by_timestamp != log.topics.get(topic).is_by_timestamp:
+                left.append({**place, "reason": OTHER_ORDER})
+                continue
         except CompactionTooLarge as error:
             left.append({**place, "reason": str(error)})
         except (UnknownTopicOrPartitionError, InvalidRequestError) as error:

@@ -316,7 +316,7 @@ class OwnerFencedError(FixError):
 
 
 class ViewMovedError(FixError):
-    """What is shown may lack tombstones that the reader has not read: begin anew, with an empty table.
+    """What is shown may lack tombstones that the reader has not read, or has another order: begin with an empty table.
 
     ``compaction_horizon`` is that of the view in force. Below ``deletes_to`` tombstones may be missing.
     """

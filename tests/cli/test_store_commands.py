@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, open_directory
 from fenceline.adapters.sqlite.lock import NAME
+from fenceline.append.request import AppendRequest
 from fenceline.format import keys
+from fenceline.model.record import Record
 from fenceline.ports import Change
 from fenceline.recovery.lost_items import lost_topics
 from fenceline.regions.peer import Peers
@@ -148,6 +150,22 @@ def test_a_log_of_another_region_is_left_alone(fenceline: Fenceline, tmp_path: P
     told = fenceline(name, "--data", tmp_path, "--region", "eu-west-1", *more)
     assert told.exit_code == (1 if command == "compact t" else 0), told.output
     assert "its_region" not in told.output
+
+
+def test_compact_says_which_views_have_another_order_than_the_topic(fenceline: Fenceline, tmp_path: Path) -> None:
+    """And compacts the other partitions all the same."""
+    record = Record(b"v", b"k")
+    with opened(tmp_path) as log:
+        log.topics.create(TOPIC, partitions=2, config={"cleanup.policy": "compact"})
+        log.append(TOPIC, 0, AppendRequest.of_records([record]))
+    assert fenceline("compact", "--data", tmp_path, TOPIC).exit_code == 0
+    with opened(tmp_path) as log:
+        log.topics.alter(TOPIC, config={"compaction.order": "timestamp", "delete.retention.ms": -1})
+        log.append(TOPIC, 1, AppendRequest.of_records([record]))
+    told = fenceline("compact", "--data", tmp_path, TOPIC, "--json")
+    assert [row["compaction_horizon"] for row in json.loads(told.stdout)] == [1, 1]
+    assert told.exit_code == 1
+    assert f"append one, then compact: topic={TOPIC} partitions=[0]" in " ".join(told.stderr.split())
 
 
 def test_only_some_of_many_lost_topics_are_named(fenceline: Fenceline, tmp_path: Path) -> None:

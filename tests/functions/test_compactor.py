@@ -60,6 +60,16 @@ def test_a_named_partition_is_compacted_whether_it_is_due_or_not(service: Servic
     assert horizons(service, "rows") == [0, 2]
 
 
+def test_a_named_partition_whose_view_has_another_order_is_told_as_left(service: Service) -> None:
+    make(service, "rows", **{"cleanup.policy": "compact"})
+    compact.run({}, Context(), service)
+    service.log.topics.alter("rows", config={"compaction.order": "timestamp", "delete.retention.ms": -1})
+    answer = compact.run({"topic": "rows", "partition": 1}, Context(), service)
+    assert (answer["compacted"], [one["partition"] for one in answer["left"]]) == ([], [1])
+    service.log.append("rows", 1, AppendRequest.of_records([Record(b"v", b"k")]))
+    assert not compact.run({"topic": "rows", "partition": 1}, Context(), service)["left"]
+
+
 def test_what_is_too_large_or_would_not_end_in_time_is_left_and_told(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -432,6 +432,36 @@ def test_no_round_is_moved_to_the_end_of_a_ghost(service: Service, monkeypatch: 
     assert append(service.another(), "follows").base_offset == 4, "its chain value follows"
 
 
+def test_no_round_begins_at_the_end_of_a_ghost(service: Service) -> None:
+    """A process freezes after it found its look young, and before it makes the round: what it folded may be one."""
+    log = contender(service)
+    combiner = combiner_of(log)
+    queue_up(log, request("mine"))
+
+    def frozen(call: Callable[[], Any]) -> Any:
+        service.runtime.advance(limits.ITEM_AGE_MS_MAX, monotonic_ms=0)
+        return call()
+
+    service.items.plan("get", frozen)
+    assert not combiner._offer()
+    assert round_of(service) is None
+    combiner._partition.open()
+    assert combiner._offer()
+    assert round_of(service) is not None
+
+
+def test_a_ghost_is_not_folded_where_own_offers_are_bound(service: Service) -> None:
+    """The process freezes while it waits for the segment."""
+    combiner, lands = combiner_of(contender(service)), dies_frozen(service, "late")
+    partition = combiner._partition
+    bound = partition.state.next_offset
+    append(service.another(), "b")
+    append(service.another(), "c")
+    lands()
+    combiner._wait_for_segment(bound, combiner._now())
+    assert partition.state.next_offset == bound + 2
+
+
 def test_a_combiner_forms_no_group_on_a_ghost(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """It freezes after it read the offers. Another thread has folded a late create that ends where the log ends."""
     log = creator(service)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -36,13 +37,14 @@ from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page, ReadRecord
 from fenceline.ports import Put as StorePut
-from fenceline.ports import StoreFact
+from fenceline.ports import StoreFact, VersionMoved
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli.main import app
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.service import (
     TOPIC,
+    Fault,
     Gate,
     LogBuilder,
     Part,
@@ -1207,6 +1209,40 @@ def test_a_shorter_view_in_force_gives_way_to_a_farther_one_made_before_it(table
     assert pairs(table.another()) == [(0, "a", "1"), (1, "b", "2"), (2, "b", None)]
     assert compaction.swap(one, view).horizon == 3
     assert pairs(table.another()) == [(0, "a", "1")]
+
+
+def read_before(act: Callable[[], object]) -> Fault:
+    """Return what becomes of a read whose process sleeps after it; meanwhile others act."""
+
+    def fault(call: Callable[[], Any]) -> Any:
+        found = call()
+        act()
+        return found
+
+    return fault
+
+
+def goes_farther(service: Service) -> None:
+    put(service.log, ("later", "1"))
+    service.another().partitions.compact(TOPIC, 0)
+
+
+def test_a_swap_that_sleeps_after_it_read_the_head_takes_no_farther_view_back(table: Service) -> None:
+    put(table.log, ("a", "1"))
+    partition, view = copied(table)
+    table.items.plan("get", read_before(partial(goes_farther, table)))
+    in_force = compaction.swap(partition, view)
+    assert (view.horizon, in_force.horizon, head_of(table).view) == (1, 2, in_force)
+
+
+def test_a_note_that_sleeps_after_it_read_the_head_takes_no_farther_view_back(kept: Service) -> None:
+    put(kept.log, ("a", "1"))
+    kept.log.partitions.compact(TOPIC, 0)
+    partition = partition_of(kept)
+    kept.items.plan("get", read_before(partial(goes_farther, kept)))
+    with pytest.raises(VersionMoved):
+        compaction.note_in_force(partition)
+    assert horizon(kept.another()) == 2
 
 
 def test_a_reader_goes_on_while_views_are_swapped_under_it(table: Service) -> None:

@@ -230,6 +230,24 @@ def test_no_segment_of_a_late_create_is_listed(service: Service) -> None:
         log.partitions.segments(TOPIC, 0, offset=2)
 
 
+def test_a_chain_value_of_a_late_create_is_neither_answered_nor_remembered(service: Service) -> None:
+    """It would show a puller another history."""
+    append(service.log, "a")
+    append(service.log, "b")
+    late = late_of(service, data("x"))
+    for value in "cde":
+        append(service.log, value)
+    service.log.partitions.checkpoint(TOPIC, 0)
+    log = service.another()
+    log.partitions.offsets(TOPIC, 0)
+    partition = partition_of(log)
+    once(service, "get", key(service, 2), lambda: leaves_behind(service, late, 3))
+    with pytest.raises(StoreUnavailableError):
+        log.partitions.segments(TOPIC, 0, offset=3, origin="own")
+    assert service.objects.on_call is None
+    assert (partition.index.chain(3), partition.index.chain(5)) == (None, None)
+
+
 def test_a_page_behind_a_late_create_is_no_damage_where_another_thread_has_just_looked(service: Service) -> None:
     append(service.log, "a")
     late = late_of(service, data("x", "x", "x"))

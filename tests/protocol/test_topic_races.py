@@ -10,7 +10,8 @@ import pytest
 from fenceline import errors, limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.format import keys
-from fenceline.log.context import Context
+from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.partition import Partition
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import NoAnswer, Put, VersionMoved
 from fenceline.recovery.rebuild import rebuild
@@ -313,6 +314,18 @@ def test_a_change_that_may_have_been_made_is_not_told_as_refused(service: Servic
 def test_a_change_of_a_topic_that_was_deleted_behind_it_is_not_told_as_refused(service: Service) -> None:
     service.items.plan("write", lost_behind(lambda: delete(service, TOPIC)))
     assert code_of(lambda: service.log.topics.alter(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
+
+
+def test_a_partition_keeps_nothing_of_the_next_life_of_its_topics_name(service: Service) -> None:
+    service.log.topics.create(NAME)
+    partition = Partition(service.another().context, NAME, service.topic_id(NAME), 0)
+    partition.look()
+    delete_and_collect(service)
+    service.log.topics.create(NAME, config={"cleanup.policy": "compact"})
+    for _ in range(2):
+        with pytest.raises(StaleTopicId):
+            partition.look()
+    assert (partition.topic.topic_id, dict(partition.topic.config)) == (partition.topic_id, {})
 
 
 def test_a_change_is_not_made_again_in_a_later_life(service: Service) -> None:

@@ -228,7 +228,7 @@ class Client(ApiClient):
                 aborted one. Nothing after the first open transaction shows before that one ends.
             compacted: Read the newest record of each key, and all records after the last compaction.
             on_restart: Called with a partition that ``compacted`` reads anew, since a newer view may lack deletions
-                that were not read. Drop what was made of its records.
+                that were not read, or has another order. Drop what was made of its records.
             new_from: A reader that follows also reads the partitions from this number on, within 60 s after they are
                 added and from their beginning. Left out, it does so where ``partitions`` is left out.
 

@@ -4,8 +4,9 @@ Rule: a partition's records come in order, each once; partitions come as their a
 stored and are decoded here. Records of the first batch that lie below the start are left out. A follower of a topic
 reads the partitions that are added to it, from their beginning (``topic_watch``).
 
-A reader of compacted views begins a partition anew where a newer view may lack a deletion that it has not read. By
-``compaction.order=timestamp`` it leaves out what loses against a record that it has yielded (``table_order``).
+A reader of compacted views begins a partition anew where a newer view may lack a deletion that it has not read. It also
+does where the topic got another order. By ``compaction.order=timestamp`` it leaves out what loses against a record that
+it has yielded (``table_order``).
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Reader:
         self.positions = self._first_offsets(partitions, start)
         self._starts = dict(self.positions)
         self._winners: dict[int, Winners] = {}
-        self._is_by_timestamp = is_compacted and client.topic(topic).is_by_timestamp
+        self._is_by_timestamp = is_compacted and self._topic_is_by_timestamp()
         for partition in self.positions:
             self._begin(partition)
         self._ends: dict[int, int] = {}
@@ -124,8 +125,12 @@ class Reader:
         self._begin(partition)
         self._fetching.add(partition, start)
 
+    def _topic_is_by_timestamp(self) -> bool:
+        return self._client.topic(self._topic).is_by_timestamp
+
     def _begin(self, partition: int) -> None:
         """Keep an empty table of a partition's winners, if the order asks for one."""
+        self._winners.pop(partition, None)
         if self._is_by_timestamp:
             from fenceline.model.table_order import Winners
 
@@ -179,6 +184,11 @@ class Reader:
             return None
         partition, offset, page = self._fetching.next()
         while isinstance(page, errors.ViewMovedError):
+            try:
+                self._is_by_timestamp = self._topic_is_by_timestamp()  # it may have been altered
+            except errors.FencelineError:
+                self._fetching.want(partition, offset)  # for a caller that goes on
+                raise
             self._begin_anew(partition, page)
             partition, offset, page = self._fetching.next()
         if isinstance(page, BaseException):

@@ -31,7 +31,7 @@ from typing import NamedTuple
 from fenceline import limits
 from fenceline.compaction import tombstones
 from fenceline.compaction.copy import Source, copy, newest_offsets
-from fenceline.errors import CorruptLogError
+from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.format import keys
 from fenceline.log.checkpoint import read_head, save
 from fenceline.log.checkpoint_items import BY_TIMESTAMP, CompactedView, Head
@@ -46,11 +46,15 @@ from fenceline.read.time_search import base_of, metadata_of
 
 _POINTER = ("compaction_horizon", "compacted_view", "seen_in_force")  # what a compaction writes of the head
 
+OTHER_ORDER = (
+    "the compacted view has another compaction.order than the topic, and no record came since: append one, then compact"
+)
+
 OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
 
 
 class CompactionTooLarge(Exception):
-    """A refusal: more would be read than the caller allowed. The old view is in force."""
+    """A refusal: more would be read than the caller allowed, or than one round reads. The old view is in force."""
 
     def __init__(self, bytes: int, bytes_max: int | None = None) -> None:
         what = "the compaction would read more than a run may; run 'fenceline compact'"
@@ -97,11 +101,16 @@ def request(partition: Partition) -> None:
     """Have all that lies below the last stable offset now compacted: here if it is small, else by the sweeper.
 
     Raises:
+        InvalidRequestError: The topic's order was altered, and no record came since. A view needs a farther horizon,
+            because readers know it by that.
         StaleTopicId, CorruptLogError, Unavailable: As ``compact``.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``compact``; ask again.
     """
     planned = plan(partition)
     if planned is None:
+        view = None if partition.head is None else partition.head.view
+        if view is not None and view.is_by_timestamp != partition.topic.is_by_timestamp:
+            raise InvalidRequestError(OTHER_ORDER)
         return
     target = planned.source.horizon
     if planned.bytes <= limits.COMPACTION_REQUEST_BYTES_MAX:
@@ -323,7 +332,12 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
                 raise CorruptLogError(f"{what}: attempt={view.attempt}")
             now_ms = context.runtime.now_ms()
             log_bytes = _bytes_below(partition, head.state, view.horizon)
-            moved = replace(view, log_bytes=log_bytes, trail=_trail(head.view, view.horizon, now_ms))
+            moved = replace(
+                view,
+                log_bytes=log_bytes,
+                trail=_trail(head.view, view.horizon, now_ms),
+                ordered_from=_ordered_from(head.view, view),
+            )
             seen = tombstones.seen_with(partition, head, partition.topic)
             following = replace(head, compaction_horizon=moved.horizon, view=moved, seen_in_force=seen)
             # This write is the commit. A compactor that loses it reads again, and continues only to a farther horizon.
@@ -338,6 +352,13 @@ def _moved(item: Item, head: Head) -> Put:
     changed = head.to_value()
     value = {**item.value, **{name: changed[name] for name in _POINTER}}
     return Put(item.key, value, item.version + 1, item.version)
+
+
+def _ordered_from(before: CompactedView | None, view: CompactedView) -> int:
+    """Return from which horizon on the views up to ``view`` have its order; 0 if none of another order is known."""
+    if before is None:
+        return 0
+    return before.ordered_from if before.is_by_timestamp == view.is_by_timestamp else view.horizon
 
 
 def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> int:

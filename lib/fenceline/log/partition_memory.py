@@ -161,8 +161,10 @@ class PartitionMemory:
         known = self._topic
         if item is None or (known is not None and known.version == item.version):
             return None if item is None else known
-        self._topic = topic_from_item(item)
-        return self._topic
+        topic = topic_from_item(item)
+        if topic.topic.topic_id == self.topic_id:  # of the name's next incarnation nothing is kept
+            self._topic = topic
+        return topic
 
     def _adopt(self, item: Item | None, look: Instant | None, *, is_going: bool = False) -> None:
         """Adopt the head that a look found, and its state if that is ahead."""

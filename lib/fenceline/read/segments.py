@@ -105,13 +105,17 @@ def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) 
     shown = entries[: _fitting(entries)]
     if len(shown) < len(entries):
         position = entries[len(shown)].base_offset
+    looked_to, chains = min(position, bounds.last_stable_offset), dict[int, str]()
+    if not origin:
+        # Without an offset the puller has looked at nothing yet that it could compare.
+        asked = (looked_to,) if offset is None or offset < bounds.log_start_offset else (offset, looked_to)
+        chains = {at: _chain_below(partition, tail, at) for at in asked}
     answer = _answer(partition, tail, shown, has_more=position < bounds.next_offset, position=position)
-    if origin:
-        return answer
-    looked_to = min(position, bounds.last_stable_offset)
-    # Without an offset the puller has looked at nothing yet that it could compare.
-    before = "" if offset is None or offset < bounds.log_start_offset else _chain_below(partition, tail, offset)
-    return replace(answer, chain_before=before, chain_after=_chain_below(partition, tail, looked_to))
+    for at, chain in chains.items():
+        if chain:  # it is remembered only now: the answer was checked
+            partition.index.add_chain(at, chain)
+    before = "" if offset is None else chains.get(offset, "")
+    return replace(answer, chain_before=before, chain_after=chains.get(looked_to, ""))
 
 
 def _answer(
@@ -134,12 +138,9 @@ def _answer(
 def _chain_below(partition: Partition, tail: Tail, offset: int) -> str:
     """Return the chain value before the segment that holds ``offset``; "" if nothing that is kept lies before it.
 
-    It covers every segment below. It costs one metadata read at most where ``offset`` is not the log's end, and is
-    remembered.
+    It covers every segment below. It costs one metadata read at most where ``offset`` is not the log's end.
     """
     if offset >= tail.bounds.next_offset:
-        # A puller that has looked so far asks from here next.
-        partition.index.add_chain(tail.bounds.next_offset, tail.state.chain)
         return tail.state.chain
     known = partition.index.chain(offset)
     if known is not None:
@@ -147,9 +148,7 @@ def _chain_below(partition: Partition, tail: Tail, offset: int) -> str:
     base = base_of(partition, offset)
     if base <= tail.bounds.log_start_offset:
         return ""
-    chain = metadata_of(partition, base_of(partition, base - 1)).chain
-    partition.index.add_chain(offset, chain)
-    return chain
+    return metadata_of(partition, base_of(partition, base - 1)).chain
 
 
 def _fitting(entries: Sequence[SegmentEntry]) -> int:

@@ -148,7 +148,8 @@ class Partitions:
         """Have all below the last stable offset compacted: a small partition now, a large one later by the sweeper.
 
         Raises:
-            InvalidRequestError: The topic's ``cleanup.policy`` is not ``compact``.
+            InvalidRequestError: The topic's ``cleanup.policy`` is not ``compact``. Or its order was altered, and no
+                record came since.
             UnknownTopicOrPartitionError: No such partition.
             FencelineError: As ``compact.request``.
         """
@@ -170,7 +171,8 @@ class Partitions:
         """Compact a whole partition, or only if it is due, and return the view in force; see ``compact.compact``.
 
         Raises:
-            CompactionTooLarge: The partition has more than ``bytes_max``. Nothing was done.
+            CompactionTooLarge: More than ``bytes_max`` would be read. Or the topic's order was altered, and one round
+                does not get beyond the horizon in force. The old view is in force.
             InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
         """
         from fenceline.compaction import compact as compaction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -40,11 +40,8 @@ def compact(
     """
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
-        rows = [row_of(number, _compacted(log, topic, number)) for number in chosen_partitions(log, topic, partition)]
-    if as_json:
-        print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
-    else:
-        print_rows(COLUMNS, rows)
+        views = {number: _compacted(log, topic, number) for number in chosen_partitions(log, topic, partition)}
+        show_views(log, topic, views, as_json=as_json)
 
 
 def chosen_partitions(log: Log, topic: str, partition: int | None) -> Sequence[int]:
@@ -69,8 +66,26 @@ def _compacted(log: Log, topic: str, partition: int) -> CompactedView | None:
         )
 
 
-def row_of(partition: int, view: CompactedView | None) -> tuple[int, ...]:
-    """Return the line of ``COLUMNS`` for the view of a partition."""
+def show_views(log: Log, topic: str, views: Mapping[int, CompactedView | None], *, as_json: bool) -> None:
+    """Print the line of ``COLUMNS`` for the view of each partition.
+
+    Raises:
+        CommandError: A view has another order than the topic: no record came since the topic was altered.
+    """
+    rows = [_row_of(number, view) for number, view in views.items()]
+    if as_json:
+        print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+    else:
+        print_rows(COLUMNS, rows)
+    is_by_timestamp = log.topics.get(topic).is_by_timestamp
+    others = [n for n, view in views.items() if view is not None and view.is_by_timestamp != is_by_timestamp]
+    if others:
+        from fenceline.compaction.compact import OTHER_ORDER
+
+        raise CommandError(f"{OTHER_ORDER}: topic={topic} partitions={others}")
+
+
+def _row_of(partition: int, view: CompactedView | None) -> tuple[int, ...]:
     if view is None:
         return (partition, 0, 0, 0, 0)
     return (partition, view.horizon, view.records, view.files, view.bytes)

@@ -263,8 +263,8 @@ def _consume_compacted(
             )
         except ViewMovedError as error:
             raise CommandError(
-                f"{topic}/{partition} was compacted again while it was read, or trimmed, so old records may be "
-                "among these; read it once more"
+                f"{topic}/{partition} was compacted again while it was read, trimmed or altered, so old records "
+                "may be among these; read it once more"
             ) from error
         horizon = page.compaction_horizon or 0
         since = horizon if since is None else since

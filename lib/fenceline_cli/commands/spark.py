@@ -9,10 +9,10 @@ import typer
 
 from fenceline.service.log import Log
 from fenceline_cli.commands import places
-from fenceline_cli.commands.compact import COLUMNS, PartitionNumber, chosen_partitions, row_of
+from fenceline_cli.commands.compact import PartitionNumber, chosen_partitions, show_views
 from fenceline_cli.commands.spark_session import borrowed_session, require_spark
 from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect, topic_names
-from fenceline_cli.output import CommandError, print_json, print_rows
+from fenceline_cli.output import CommandError, print_json
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened
 
 app = typer.Typer(
@@ -55,11 +55,8 @@ def compact(
         with borrowed_session(f"compact {topic}") as spark:
             from fenceline_spark.jobs import compact as compact_by_spark
 
-            rows = [row_of(number, compact_by_spark(spark, settings, topic, number)) for number in numbers]
-    if as_json:
-        print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
-    else:
-        print_rows(COLUMNS, rows)
+            views = {number: compact_by_spark(spark, settings, topic, number) for number in numbers}
+        show_views(log, topic, views, as_json=as_json)
 
 
 @app.command(

@@ -85,7 +85,7 @@ class Read(_Place, PageQuery):
     compacted_since: int | None = optional(
         integer(),
         "With `compacted`: the `compaction_horizon` of the reader's first page. The answer is then `VIEW_MOVED` where "
-        "the view may lack deletions that the reader has not read.",
+        "the view may lack deletions that the reader has not read, or has another order than it had then.",
     )
 
     def check(self) -> None:

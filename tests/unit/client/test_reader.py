@@ -116,9 +116,12 @@ def test_a_reader_of_a_view_begins_anew_where_a_delete_may_be_missed_and_says_so
     assert "the reader of t/0 begins anew: it moved" in caplog.text
 
 
+BY_TIMESTAMP = {"compaction.order": "timestamp"}
+
+
 def test_a_reader_of_a_table_by_timestamp_leaves_out_what_loses():
     """It loses against a record of the view, which lies before it: by time, then by region, then by offset."""
-    service = FakeService(config={"compaction.order": "timestamp"})
+    service = FakeService(config=BY_TIMESTAMP)
     rows = [("k", 5, "b"), ("l", 1, "b"), ("k", 4, "z"), ("k", 5, "a"), ("l", 1, "b"), ("k", 5, "c"), (None, 0, "a")]
     shown = [
         {"offset": n, "timestamp": at, "value": None, "key": key and b64encode(key.encode()).decode(), "origin": region}
@@ -134,6 +137,31 @@ def test_a_reader_of_a_table_by_timestamp_leaves_out_what_loses():
     with service.client().reader("t", compacted=True) as reader:
         assert [record.offset for _, record in reader] == [0, 1, 4, 5, 6]
     assert [one.url.params.get("identity") for one in service.requests if "compacted" in one.url.params] == ["true"]
+
+
+@pytest.mark.parametrize("orders", [({}, BY_TIMESTAMP), (BY_TIMESTAMP, {})])
+def test_a_reader_that_begins_anew_takes_the_order_that_the_topic_has_then(orders):
+    """Also if the topic could not be asked at first, and the caller goes on."""
+    service = FakeService(config=orders[0], topic_faults=[None, lambda _: refused(errors.NotAuthorizedError("no"))])
+    bounds = {"log_start_offset": 0, "next_offset": 2, "last_stable_offset": 2}
+    rows = [{"offset": n, "timestamp": 9 - n, "value": None, "key": "aw==", "origin": "a"} for n in range(2)]
+    moved = [errors.ViewMovedError("it moved", compaction_horizon=2, deletes_to=0)] * 2
+
+    def read(request, partition):
+        at = int(request.url.params["offset"])
+        if at and moved:
+            service.config = orders[1]
+            return refused(moved.pop())
+        shown = [{**row, "headers": [], "topic_epoch": -1} for row in rows[at : at + 1]]
+        told = {"compaction_horizon": 2, "deletes_to": 0}
+        return httpx.Response(200, json={"records": shown, "encoding": "base64", "position": at + 1, **bounds, **told})
+
+    service._read, service._bounds = read, lambda partition: bounds
+    with service.client().reader("t", [0], compacted=True) as reader:
+        assert next(iter(reader))[1].offset == 0
+        with pytest.raises(errors.NotAuthorizedError):
+            next(iter(reader))
+        assert [record.offset for _, record in reader] == ([0] if orders[1] else [0, 1])
 
 
 def test_a_reader_of_a_view_whose_deletes_lie_behind_it_goes_on():

@@ -226,7 +226,8 @@ class LogRequests(Requests):
 
         Raises:
             OwnerFencedError: Another session owns the partition for this group.
-            ViewMovedError: The answer may lack deletions since ``compacted_since`` that lie at ``offset`` or after it.
+            ViewMovedError: The answer may lack deletions since ``compacted_since`` that lie at ``offset`` or after it,
+                or the view may have another order than it had then.
             OffsetOutOfRangeError: ``offset`` is not in the log, which goes from ``log_start_offset`` to
                 ``next_offset``.
         """
