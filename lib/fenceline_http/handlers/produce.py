@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fenceline import limits
 from fenceline.append.request import AppendRequest
-from fenceline.errors import FencelineError, naming
+from fenceline.errors import FencelineError
 from fenceline.model.results import ProducerRef, SessionRef
 from fenceline_http import responses
 from fenceline_http.produce_requests import Produce
@@ -28,8 +28,11 @@ def append(request: Request, wanted: Produce | Batch) -> Response:
 
 
 def append_batch(request: Request, wanted: Batch) -> Response:
-    with naming(*request.partition):
+    try:
         batch = _of_batch(wanted, request.body)
+    except FencelineError as error:
+        error.name_place(*request.partition)
+        raise
     return _append(request, wanted.acks, batch)
 
 
