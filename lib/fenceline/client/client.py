@@ -93,8 +93,8 @@ class Client(ApiClient):
 
         The producer looks at its topic again each 60 s. Once partitions were added, keys are divided among all of them.
         A producer that has write access to the whole topic first needs it to all that is new. Where ``partitions`` was
-        left out, it claims what is new. While it is refused, it goes on with the partitions that it has, and asks again
-        after each look.
+        left out, it claims what is new, as Exclusive unless its own mode is Shared. While it is refused, it goes on
+        with the partitions that it has, and asks again after each look.
 
         Args:
             session: Claim under this session. Left out, the producer makes one of ``lease_ms`` and closes it at its

@@ -91,17 +91,22 @@ class Grant(Holding):
         self._check_same(now)
 
     def grow(self, topic: Topic) -> Mapping[int, int]:
-        """Claim the partitions that were added to the topic, under this grant's session and in its access mode.
+        """Claim the partitions that were added to the topic, under this grant's session.
 
-        Each claim keeps its name and its partitions until it is granted. So one whose answer was lost, or that is
-        queued, is asked for again as the same claim. The loss of one of the new grants is the loss of this one.
+        The claims are Exclusive, or Shared if this grant is. This producer may be fenced already, without knowing it.
+        Then a claim that fences would fence its successor. A place in the line would keep others out for as long as
+        the session lives.
+
+        Each claim keeps its name and its partitions until it is granted. So one whose answer was lost is asked for
+        again as the same claim. The loss of one of the new grants is the loss of this one.
 
         Returns:
             The epochs of this grant and all that followed it.
 
         Raises:
-            FencelineError: A claim was refused or queued. What was granted before stays granted.
+            FencelineError: A claim was refused. What was granted before stays granted.
         """
+        access_mode: AccessMode = "Shared" if self.claim.access_mode == "Shared" else "Exclusive"
         for start in range(self._asked_to, topic.partitions, limits.CLAIM_PARTITIONS_MAX):
             self._asked_to = min(start + limits.CLAIM_PARTITIONS_MAX, topic.partitions)
             self._asked.append((self._client.runtime.fresh_id(), range(start, self._asked_to)))
@@ -109,7 +114,7 @@ class Grant(Holding):
             name, partitions = self._asked[0]
             claim = self._client.claim(
                 self._topic,
-                access_mode=self.claim.access_mode,
+                access_mode=access_mode,
                 partitions=partitions,
                 producer_name=name,
                 session_id=self.session_id,
@@ -118,11 +123,6 @@ class Grant(Holding):
             if self._has_ended():  # closed meanwhile, by another thread
                 self._end_producer(name)
                 break
-            if not claim.is_granted:
-                raise errors.ProducerBusyError(
-                    f"another producer has access to new partitions, and the claim waits: topic={self._topic} "
-                    f"partitions={partitions[0]} to {partitions[-1]} queue_position={claim.queue_position}"
-                )
             later = Grant(self._client, self._topic, self.session, claim, is_session_own=self._is_session_own)
             self._later.append(later)
             self._asked.pop(0)
