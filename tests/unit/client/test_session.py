@@ -503,6 +503,46 @@ def test_a_session_that_goes_on_is_left_with_nothing_that_was_claimed_for_new_pa
         assert sorted(service.bodies["close producer"]) == sorted(names)
 
 
+@pytest.mark.parametrize("loses", [0, 1])
+def test_a_claim_that_is_under_way_when_the_producer_is_fenced_takes_nothing_in_a_session_that_goes_on(loses):
+    service, clock = FakeSessions(partitions=2, lease_ms=300_000), MovedClock()
+    client = service.client(clock, retry_ms=0)
+    answer, told = service._producer, []
+
+    def fences(request, name, body):
+        if request.method == "POST" and body.get("partitions"):
+            producer.held.lose(FENCED)
+            service.loses_claims = loses
+        return answer(request, name, body)
+
+    with client.session() as session:
+        options = {"session": session, "on_growth": lambda *of: told.append(of)}
+        producer = client.producer("t", access_mode="Exclusive", **options)
+        service._producer, service.partitions = fences, 70
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: service.bodies.get("close producer"))
+        assert claimed(service)[0] == [None, [*range(2, 34)]], "nor does it claim more"
+        assert service.bodies["close producer"] == [service.bodies["claim"][1]["producer_name"]]
+        producer.__exit__(KeyError, None, None)
+    assert [str(error) for _, error in told] == ([] if loses else [str(FENCED)])
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_claim_whose_answer_was_lost_is_given_back_with_a_producer_that_was_fenced_meanwhile(is_lost):
+    service, clock = FakeSessions(partitions=2, lease_ms=300_000), MovedClock()
+    client = service.client(clock, retry_ms=0)
+    with client.session() as session:
+        producer = client.producer("t", access_mode="Exclusive", session=session, producer_name="mine")
+        service.partitions, service.loses_claims = 3, 1
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: producer._watch._due_ms == {"t": clock.monotonic_ms() + RETRY_MS})
+        if is_lost:
+            producer.held.lose(FENCED)
+        producer.__exit__(KeyError, None, None)
+        asked = service.bodies["claim"][1]["producer_name"]
+        assert service.bodies["close producer"] == [*(() if is_lost else ("mine",)), asked]
+
+
 def test_a_producer_of_some_partitions_claims_nothing_and_keys_follow_the_topic():
     """The others that write to the topic divide keys by its number, too."""
     service, clock, told = FakeSessions(partitions=2, lease_ms=300_000), MovedClock(), []
