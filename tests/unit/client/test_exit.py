@@ -71,6 +71,29 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda producer: program_exit._say([producer._at_exit]),
+        lambda producer: producer.__exit__(KeyError, None, None),
+        lambda producer: producer._accumulator.drop(),
+    ],
+)
+def test_a_callback_of_a_dropped_record_may_wait_for_a_thread_that_uses_the_producer(end):
+    producer = FakeService().client().producer("t", linger_ms=FOREVER_MS)
+    ended = []
+
+    def ask(_):
+        asks = threading.Thread(target=producer._accumulator.in_flight, daemon=True)
+        asks.start()
+        asks.join(PATIENCE_S)
+        ended.append(not asks.is_alive())
+
+    producer.send(value=b"a").on_done(ask)
+    end(producer)
+    assert ended == [True]
+
+
 def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsys):
     service = FakeService(faults=[answers(errors.InvalidTimestampError("no"))])
     client = service.client()
