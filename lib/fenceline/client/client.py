@@ -104,7 +104,8 @@ class Client(ApiClient):
             on_fenced: Called once the producer may no longer write, in the thread that learns of it.
             expected_offsets: For a partition, the offset that its next record must get, and so on (KIP-27).
             on_growth: Called once the producer writes to partitions that were added, with the topic and ``None``. While
-                it may not, called after each look, with the topic and the error. It runs in the thread that looks.
+                it may not, called after each look, with the topic and the error. It runs in the thread that looks. What
+                it raises goes to ``threading.excepthook``, and the looks go on.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
