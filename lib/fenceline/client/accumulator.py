@@ -130,10 +130,10 @@ class Accumulator(Generic[Place]):
             else:
                 self._queues.setdefault(batch.place, deque()).extendleft(reversed(parts))
             self._changed.notify_all()
-        for part in parts if is_over else ():
-            if failure is None:
-                part.outcome.cancel()
-            else:
+        if is_over and failure is None:
+            _cancel(parts)
+        elif failure is not None:
+            for part in parts:
                 part.failure = failed_as
                 part.outcome.set_exception(failure)
         batch.become(parts)
@@ -228,6 +228,7 @@ def _cancel(batches: Sequence[PendingBatch[Place]]) -> int:
     """Cancel their outcomes, without the lock: a caller's callback may wait for a thread that needs it."""
     for batch in batches:
         batch.outcome.cancel()
+        batch.outcome.set_running_or_notify_cancel()  # else `wait` goes on, as at the program's end
     return sum(len(batch.records) for batch in batches)
 
 

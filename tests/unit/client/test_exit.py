@@ -12,6 +12,9 @@ import pytest
 import fenceline_testing
 from fenceline import errors
 from fenceline.client import exit as program_exit
+from fenceline.client.accumulator import Accumulator
+from fenceline.model.record import Record
+from fenceline.runtime import ThreadRuntime
 from tests.support.fake_service import FakeService, answers
 from tests.support.fake_transactions import FakeTransactions
 from tests.support.patience import PATIENCE_S, wait_until
@@ -92,6 +95,23 @@ def test_a_callback_of_a_dropped_record_may_wait_for_a_thread_that_uses_the_prod
     producer.send(value=b"a").on_done(ask)
     end(producer)
     assert ended == [True]
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_the_wait_at_exit_ends_with_what_another_thread_drops(splits, monkeypatch):
+    monkeypatch.setattr(program_exit, "FLUSH_S", PATIENCE_S * 10)
+    records = Accumulator(ThreadRuntime(), linger_ms=0, batch_bytes=1_000, buffer_bytes=1_000)
+    batch, _ = records.put(0, [Record(b"a"), Record(b"b")])
+    if splits:
+        records.take()
+    waits = threading.Thread(target=program_exit._wait, args=([batch],), daemon=True)
+    waits.start()
+    wait_until(lambda: batch.outcome._waiters)
+    records.close(drop=True)
+    if splits:
+        records.split(batch, 30)
+    waits.join(PATIENCE_S)
+    assert not waits.is_alive()
 
 
 def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsys):
