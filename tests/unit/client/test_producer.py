@@ -600,6 +600,20 @@ def test_a_producer_that_is_closed_looks_no_more():
         assert service.looks() == 1
 
 
+def test_a_look_that_was_under_way_when_the_producer_was_closed_changes_nothing():
+    service, clock, producer, told = growing()
+
+    def closes(answer):
+        producer.close()
+        return answer()
+
+    service.partitions, service.topic_faults = 3, [closes]
+    looks = producer._watch._thread
+    clock.pass_ms(LOOK_MS)
+    looks.join(PATIENCE_S)
+    assert (told, producer._route.partitions) == ([], 2)
+
+
 def sized(service):
     """Return the number of records of each batch that was sent, and whether it was within what the topic takes."""
     bytes_max = service.config["max.message.bytes"]

@@ -450,8 +450,12 @@ def test_whoever_is_fenced_in_a_new_partition_is_fenced_in_all():
         assert producer.held.loss is FENCED
         with pytest.raises(errors.ProducerFencedError):
             producer.send(value=b"x", partition=0)
-        clock.pass_ms(LOOK_MS)
+        service.partitions = 4
+        for looks in (3, 4):  # the second one comes after all that follows from the first
+            clock.pass_ms(LOOK_MS)
+            wait_until(lambda looks=looks: service.looks() == looks)
     assert claimed(service)[0] == [None, [2]], "a fenced producer claims nothing more"
+    assert told == [(3, None)]
 
 
 def test_the_parts_of_a_batch_of_a_fenced_producer_fail_with_that_error():
