@@ -71,6 +71,24 @@ def test_an_exclusive_producer_waits_for_a_stranger_who_has_what_is_new_and_128_
             assert producer._route.partitions == 4
 
 
+@pytest.mark.parametrize("access_mode", ["ExclusiveWithFencing", "WaitForExclusive"])
+def test_a_producer_that_was_fenced_and_does_not_know_it_takes_nothing_from_its_successor(access_mode: Any) -> None:
+    with in_memory() as lent:
+        world = World(lent)
+        world.other.create_topic("t", partitions=2)
+        options: dict[str, Any] = {"access_mode": access_mode, "lease_ms": 300_000, "on_growth": world.note}
+        idle = world.client.producer("t", **options)
+        world.other.alter_topic("t", partitions=4)
+        with world.other.producer("t", access_mode="ExclusiveWithFencing", lease_ms=300_000) as successor:
+            partitions, error = world.look()
+            assert (partitions, type(error)) == (4, errors.ProducerFencedError)
+            assert world.other.producers("t").waiting == []
+            for partition in range(4):
+                successor.send(value=b"x", partition=partition)
+            successor.flush()
+        idle.__exit__(KeyError, None, None)
+
+
 def test_a_lowered_limit_splits_a_batch_and_a_subscription_begins_at_the_beginning_of_what_is_new() -> None:
     with in_memory() as lent:
         world = World(lent)

@@ -10,7 +10,7 @@ Not here: HTTP, sequences and retries.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
 from fenceline import limits
@@ -130,10 +130,10 @@ class Accumulator(Generic[Place]):
             else:
                 self._queues.setdefault(batch.place, deque()).extendleft(reversed(parts))
             self._changed.notify_all()
-        for part in parts if is_over else ():
-            if failure is None:
-                part.outcome.cancel()
-            else:
+        if is_over and failure is None:
+            _cancel(parts)
+        elif failure is not None:
+            for part in parts:
                 part.failure = failed_as
                 part.outcome.set_exception(failure)
         batch.become(parts)
@@ -152,21 +152,15 @@ class Accumulator(Generic[Place]):
         with self._changed:
             self._is_closed = True
             self._is_dropped |= drop
-            dropped = self.drop() if drop else 0
+            dropped = self._emptied() if drop else []
             self._changed.notify_all()
-        return dropped
+        return _cancel(dropped)
 
     def drop(self) -> int:
         """Cancel the batches that were not taken, and return how many records they have."""
         with self._changed:
-            dropped = sum(len(batch.records) for queue in self._queues.values() for batch in queue)
-            for queue in self._queues.values():
-                for batch in queue:
-                    batch.outcome.cancel()
-                    self._bytes -= batch.bytes
-            self._queues.clear()
-            self._changed.notify_all()
-        return dropped
+            dropped = self._emptied()
+        return _cancel(dropped)
 
     def in_flight(self) -> int:
         """Return how many records were taken, and are not settled."""
@@ -184,15 +178,20 @@ class Accumulator(Generic[Place]):
                 return False
             self._is_closed = True
             self._failure, self._failed_as = error, failure
-            dropped = [batch for queue in self._queues.values() for batch in queue]
-            self._queues.clear()
-            self._bytes -= sum(batch.bytes for batch in dropped)
+            dropped = self._emptied()
             failure.records = sum(len(batch.records) for batch in dropped)
-            self._changed.notify_all()
         for batch in dropped:
             batch.failure = failure
             batch.outcome.set_exception(error)
         return bool(dropped)
+
+    def _emptied(self) -> list[PendingBatch[Place]]:
+        """Return the batches that were not taken, which are in no queue from now on."""
+        dropped = [batch for queue in self._queues.values() for batch in queue]
+        self._queues.clear()
+        self._bytes -= sum(batch.bytes for batch in dropped)
+        self._changed.notify_all()
+        return dropped
 
     def _wait_for_room(self, size: int) -> None:
         while self._bytes and self._bytes + size > self._buffer_bytes and not self._is_closed:
@@ -223,6 +222,14 @@ class Accumulator(Generic[Place]):
             self._queues[place] = queue
         self._in_flight[place] = batch
         return batch
+
+
+def _cancel(batches: Sequence[PendingBatch[Place]]) -> int:
+    """Cancel their outcomes, without the lock: a caller's callback may wait for a thread that needs it."""
+    for batch in batches:
+        batch.outcome.cancel()
+        batch.outcome.set_running_or_notify_cancel()  # else `wait` goes on, as at the program's end
+    return sum(len(batch.records) for batch in batches)
 
 
 def _parts_of(batch: PendingBatch[Place], bytes_max: int) -> list[PendingBatch[Place]]:

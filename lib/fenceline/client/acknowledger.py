@@ -115,7 +115,9 @@ class Acknowledgements:
         """Send all that is gathered.
 
         Args:
-            within_ms: How long to try for a request, instead of the client's own times.
+            within_ms: For how many ms from its first try on each request is sent again, instead of the client's own
+                time. One try may stay without an answer for as long. Then the request counts as not answered, and what
+                it named is still gathered. After a request without an answer each of the others is tried once.
 
         Raises:
             FixError, CorruptLogError: The service refused a partition, the first one if several. Its acknowledgements
@@ -149,7 +151,7 @@ class Acknowledgements:
             raise raised
 
     def send_last(self, *, within_ms: int | None = None) -> None:
-        """Send all that is gathered, as ``send_all``, and each later acknowledgement at once."""
+        """Send all that is gathered, as ``send_all`` with its ``within_ms``, and each later acknowledgement at once."""
         with self._lock:
             self._every_ms = 0
             self.send_all(within_ms=within_ms)

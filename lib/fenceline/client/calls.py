@@ -320,7 +320,7 @@ RULES: Mapping[str, Rule] = {
     "max_records": COUNT,
     "members": pairs(TEXT, PAIR, "a collection of TransactionMember"),
     "name": TEXT,
-    "new_from": PARTITION,
+    "new_from": integer(0),
     "offset": OFFSET,
     "offsets": COMMITTED,
     "on_fenced": CALLABLE,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fenceline import limits
 from fenceline.client.api import ApiClient
-from fenceline.client.calls import public
+from fenceline.client.calls import WrongValueError, public, refuse
 from fenceline.client.requests.subscriptions import InitialPosition, Isolation
 from fenceline.client.session import OnLost, Session
 from fenceline.client.types import AccessMode
@@ -93,8 +93,8 @@ class Client(ApiClient):
 
         The producer looks at its topic again each 60 s. Once partitions were added, keys are divided among all of them.
         A producer that has write access to the whole topic first needs it to all that is new. Where ``partitions`` was
-        left out, it claims what is new. While it is refused, it goes on with the partitions that it has, and asks again
-        after each look.
+        left out, it claims what is new, as Exclusive unless its own mode is Shared. While it is refused, it goes on
+        with the partitions that it has, and asks again after each look.
 
         Args:
             session: Claim under this session. Left out, the producer makes one of ``lease_ms`` and closes it at its
@@ -104,7 +104,8 @@ class Client(ApiClient):
             on_fenced: Called once the producer may no longer write, in the thread that learns of it.
             expected_offsets: For a partition, the offset that its next record must get, and so on (KIP-27).
             on_growth: Called once the producer writes to partitions that were added, with the topic and ``None``. While
-                it may not, called after each look, with the topic and the error. It runs in the thread that looks.
+                it may not, called after each look, with the topic and the error. It runs in the thread that looks. What
+                it raises goes to ``threading.excepthook``, and the looks go on.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -230,19 +231,27 @@ class Client(ApiClient):
             on_restart: Called with a partition that ``compacted`` reads anew, since a newer view may lack deletions
                 that were not read, or has another order. Drop what was made of its records.
             new_from: A reader that follows also reads the partitions from this number on, within 60 s after they are
-                added and from their beginning. Left out, it does so where ``partitions`` is left out.
+                added and from their beginning. It is above each of ``partitions``, which hold one at least. Left out,
+                it is the number of partitions where ``partitions`` is left out; else no others are read.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
         """
         from fenceline.client.reader import Reader
 
+        if new_from is not None and not follow:
+            refuse(WrongValueError, "new_from", "left out by a reader that does not follow", new_from)
         if partitions is None:
             partitions = range(self.topic(topic).partitions)
-            new_from = len(partitions) if new_from is None else new_from
+            if follow and new_from is None:
+                new_from = len(partitions)
             if isinstance(start, Mapping) and (unnamed := [one for one in partitions if one not in start]):
                 found = self.topic_offsets(topic, unnamed)
                 start = {**start, **{one: found[one].bounds.log_start_offset for one in unnamed}}
+        if new_from is not None and not partitions:
+            refuse(WrongValueError, "partitions", "one at least where new_from is given", partitions)
+        if new_from is not None and new_from <= max(partitions):
+            refuse(WrongValueError, "new_from", f"above each partition, up to {max(partitions)}", new_from)
         return Reader(
             self,
             topic,
@@ -255,7 +264,7 @@ class Client(ApiClient):
             session_id=session_id,
             is_compacted=compacted,
             on_restart=on_restart,
-            new_from=new_from if follow else None,
+            new_from=new_from,
         )
 
     def subscribe(

@@ -59,7 +59,7 @@ class Fetching(Generic[At, PageT]):
         if is_following:
             self._wait_ms = wait_ms if self._threads_max == partitions else min(wait_ms, _WAIT_SHARED_MS)
         self.growth: NewPartitions | None = None  # what adds partitions; it goes on, and pauses, with the threads
-        self._growing = threading.Lock()
+        self._growing = threading.Lock()  # for the number of threads
         self._made_in = HERE.pid
         self._is_over = False
         self._closed = threading.Event()  # ends the threads that began with it
@@ -129,19 +129,20 @@ class Fetching(Generic[At, PageT]):
         # An interrupt at any line here costs a thread too many, and never leaves too few.
         if self._is_over:
             return
-        if self._closed.is_set():
-            self._begun = 0
-            self.threads = [one for one in self.threads if one.is_alive()]
-            self._closed = threading.Event()
-        while self._begun < self._threads_max:
-            self._begin(self._closed)
+        with self._growing:
+            if self._closed.is_set():
+                self._begun = 0
+                self.threads = [one for one in self.threads if one.is_alive()]
+                self._closed = threading.Event()
+            while self._begun < self._threads_max:
+                self._begin(self._closed)
         if self.growth is not None:
             self.growth.go_on()
 
     def _begin(self, closed: threading.Event) -> None:
         thread = threading.Thread(target=self._run, args=(closed,), name="fenceline-fetch", daemon=True)
-        self.threads.append(thread)
         thread.start()
+        self.threads.append(thread)  # one that could not start is never joined
         self._begun += 1
 
     def _run(self, closed: threading.Event) -> None:

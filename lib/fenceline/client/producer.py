@@ -365,13 +365,20 @@ class Producer:
                     error.code,
                 )
                 self._route.limit(topic.setting("max.message.bytes"))
-                if self._on_growth is not None:
-                    self._on_growth(topic, error)
+                self._tell_growth(topic, error)
                 return
             self._access = access  # before the route leads there
         self._route.take(topic, None if access is None else access.topic_epochs)
-        if topic.partitions != before and self._on_growth is not None:
-            self._on_growth(topic, None)
+        if topic.partitions != before:
+            self._tell_growth(topic, None)
+
+    def _tell_growth(self, topic: Topic, error: errors.FencelineError | None) -> None:
+        if self._on_growth is None:
+            return
+        try:
+            self._on_growth(topic, error)
+        except errors.FencelineError as raised:  # else it would count as an error of the look
+            raise RuntimeError(f"on_growth raised an error: topic={topic.name} code={raised.code}") from raised
 
     def _grown(self, access: WriteAccess, topic: Topic) -> WriteAccess:
         """Return the access with all partitions that were added; raises if some of them are not granted."""

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-_PASSWORD = re.compile(r"(?<=://)[^/@]*@")
+_PASSWORD = re.compile(r"(?<=://)[^/]*@")
 
 
 def proxy_of(url: str) -> str | None:

@@ -7,6 +7,8 @@ Rule: a look is one request, on a thread of its own. So it delays no record, and
 
 - A look that fails changes nothing. It comes again after 5 s, or after 60 s where the service refused it.
 
+- Any other exception, such as that of a caller's callback, goes to ``threading.excepthook``. The looks go on.
+
 - A partition that was added is read from its beginning, whatever the start of the others: all of its records came
   after that start. Under a session that reads for a group, it is read once the session owns it.
 
@@ -97,6 +99,13 @@ class TopicWatch:
                 pass  # such as a deleted topic: the owner's own requests say so, too
             except errors.FencelineError:
                 self._put_off(name)
+            except BaseException:
+                # A fault of the owner's, or of its callback. This thread ends by it, and another goes on.
+                with self._changed:
+                    self._thread = None
+                    if not self._is_paused:
+                        self.go_on()
+                raise
 
     def _next(self) -> str | None:
         """Wait for a topic whose look is due; ``None`` at the end."""

@@ -124,8 +124,9 @@ class Transport:
             body: A mapping is sent as JSON, bytes as they are (``headers`` then say what they are).
             hold_ms: How long the service was asked to hold the answer back (a long poll).
             retry_ms, timeout_ms: For this request, instead of the transport's.
-            within_ms: How long the request may take, instead of ``retry_ms``. The last try is over by then, too, also
-                if it hangs.
+            within_ms: For how many ms from this call on the request may take, with all tries and pauses, instead of
+                ``retry_ms``. The last try is over by then, too, also if it hangs, and its error is raised. 0 is one try
+                of ``timeout_ms``.
             on_retry: Called with the error before each pause after which the request is sent again.
 
         Raises:

@@ -91,44 +91,49 @@ class Grant(Holding):
         self._check_same(now)
 
     def grow(self, topic: Topic) -> Mapping[int, int]:
-        """Claim the partitions that were added to the topic, under this grant's session and in its access mode.
+        """Claim the partitions that were added to the topic, under this grant's session.
 
-        Each claim keeps its name and its partitions until it is granted. So one whose answer was lost, or that is
-        queued, is asked for again as the same claim. The loss of one of the new grants is the loss of this one.
+        The claims are Exclusive, or Shared if this grant is. This producer may be fenced already, without knowing it.
+        Then a claim that fences would fence its successor. A place in the line would keep others out for as long as
+        the session lives.
+
+        Each claim keeps its name and its partitions until it is granted. So one whose answer was lost is asked for
+        again as the same claim. The loss of one of the new grants is the loss of this one. What a claim got after this
+        grant was lost or closed, by another thread, is given back.
 
         Returns:
             The epochs of this grant and all that followed it.
 
         Raises:
-            FencelineError: A claim was refused or queued. What was granted before stays granted.
+            FencelineError: A claim was refused, or this grant was lost. What was granted before stays granted.
         """
+        access_mode: AccessMode = "Shared" if self.claim.access_mode == "Shared" else "Exclusive"
         for start in range(self._asked_to, topic.partitions, limits.CLAIM_PARTITIONS_MAX):
             self._asked_to = min(start + limits.CLAIM_PARTITIONS_MAX, topic.partitions)
             self._asked.append((self._client.runtime.fresh_id(), range(start, self._asked_to)))
-        while self._asked:
+        while self._asked and not self._has_ended():
             name, partitions = self._asked[0]
-            claim = self._client.claim(
-                self._topic,
-                access_mode=self.claim.access_mode,
-                partitions=partitions,
-                producer_name=name,
-                session_id=self.session_id,
-                retry_ms=0,  # the next look at the topic repeats it
-            )
-            if self._has_ended():  # closed meanwhile, by another thread
-                self._end_producer(name)
-                break
-            if not claim.is_granted:
-                raise errors.ProducerBusyError(
-                    f"another producer has access to new partitions, and the claim waits: topic={self._topic} "
-                    f"partitions={partitions[0]} to {partitions[-1]} queue_position={claim.queue_position}"
+            try:
+                claim = self._client.claim(
+                    self._topic,
+                    access_mode=access_mode,
+                    partitions=partitions,
+                    producer_name=name,
+                    session_id=self.session_id,
+                    retry_ms=0,  # the next look at the topic repeats it
                 )
+            finally:
+                if has_ended := self._has_ended():
+                    self._end_producer(name)
+            if has_ended:
+                break
             later = Grant(self._client, self._topic, self.session, claim, is_session_own=self._is_session_own)
             self._later.append(later)
             self._asked.pop(0)
             later.when_lost(self.lose)
             if self._has_ended():  # between the look above and the note
                 later.close()
+        self.check()
         return self.all_of_it.topic_epochs
 
     @property
@@ -161,14 +166,16 @@ class Grant(Holding):
         super().close()
         for later in self._later:
             later.close()
+        if not self._is_session_own:  # also after a loss, which may be of other partitions
+            for name, _ in tuple(self._asked):
+                self._end_producer(name)
 
     def give_back(self) -> None:
-        for name in (self.claim.producer_name, *(name for name, _ in self._asked)):
-            self._end_producer(name)
+        self._end_producer(self.claim.producer_name)
 
     def _has_ended(self) -> bool:
-        """Return True if it was given back by now: a call, since another thread may do it meanwhile."""
-        return self._is_over
+        """Return True if it was given back or lost by now: a call, since another thread may do it meanwhile."""
+        return self._is_over or self._loss is not None
 
     def _end_producer(self, name: str) -> None:
         with suppress(errors.FencelineError):  # lapses with the session

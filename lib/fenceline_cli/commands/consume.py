@@ -163,7 +163,7 @@ def consume(
                 isolation=isolation,
                 group=group,
                 session_id=session,
-                new_from=len(partitions) if is_whole else None,
+                new_from=len(partitions) if is_whole and is_following else None,
             ),
             starts,
             ends,

@@ -12,6 +12,9 @@ import pytest
 import fenceline_testing
 from fenceline import errors
 from fenceline.client import exit as program_exit
+from fenceline.client.accumulator import Accumulator
+from fenceline.model.record import Record
+from fenceline.runtime import ThreadRuntime
 from tests.support.fake_service import FakeService, answers
 from tests.support.fake_transactions import FakeTransactions
 from tests.support.patience import PATIENCE_S, wait_until
@@ -69,6 +72,46 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
     wait_until(lambda: all(service.stored(0) == [b"a"] for service in services))
     program_exit.flush_all()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda producer: program_exit._say([producer._at_exit]),
+        lambda producer: producer.__exit__(KeyError, None, None),
+        lambda producer: producer._accumulator.drop(),
+    ],
+)
+def test_a_callback_of_a_dropped_record_may_wait_for_a_thread_that_uses_the_producer(end):
+    producer = FakeService().client().producer("t", linger_ms=FOREVER_MS)
+    ended = []
+
+    def ask(_):
+        asks = threading.Thread(target=producer._accumulator.in_flight, daemon=True)
+        asks.start()
+        asks.join(PATIENCE_S)
+        ended.append(not asks.is_alive())
+
+    producer.send(value=b"a").on_done(ask)
+    end(producer)
+    assert ended == [True]
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_the_wait_at_exit_ends_with_what_another_thread_drops(splits, monkeypatch):
+    monkeypatch.setattr(program_exit, "FLUSH_S", PATIENCE_S * 10)
+    records = Accumulator(ThreadRuntime(), linger_ms=0, batch_bytes=1_000, buffer_bytes=1_000)
+    batch, _ = records.put(0, [Record(b"a"), Record(b"b")])
+    if splits:
+        records.take()
+    waits = threading.Thread(target=program_exit._wait, args=([batch],), daemon=True)
+    waits.start()
+    wait_until(lambda: batch.outcome._waiters)
+    records.close(drop=True)
+    if splits:
+        records.split(batch, 30)
+    waits.join(PATIENCE_S)
+    assert not waits.is_alive()
 
 
 def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsys):

@@ -536,6 +536,30 @@ def test_a_look_that_fails_changes_nothing_and_comes_again(fault, pause_ms):
     assert (service.looks(), told) == (3, [(3, None)])
 
 
+@pytest.mark.parametrize(
+    "fault", [KeyError("mine"), errors.NotAuthorizedError("no"), errors.StoreUnavailableError("away")]
+)
+def test_what_a_callback_of_growth_raises_is_told_and_the_looks_go_on(fault, monkeypatch):
+    service, clock, producer, told = growing()
+    heard = []
+    monkeypatch.setattr(threading, "excepthook", lambda of: heard.append((of.thread.name, of.exc_value)))
+    tell = producer._on_growth
+
+    def raises(topic, error):
+        tell(topic, error)
+        raise fault
+
+    producer._on_growth = raises
+    with producer:
+        for partitions in (3, 4):
+            service.partitions = partitions
+            clock.pass_ms(LOOK_MS)
+            wait_until(lambda partitions=partitions: len(heard) == partitions - 2)
+        producer.send(value=b"x", partition=3)
+    assert told == [(3, None), (4, None)]
+    assert [(name, fault in (error, error.__cause__)) for name, error in heard] == [("fenceline-topics", True)] * 2
+
+
 def test_an_answer_that_shows_old_knowledge_is_followed_by_a_look_at_once_but_not_by_one_for_each():
     service, clock, producer, told = growing()
     with producer:
@@ -574,6 +598,20 @@ def test_a_producer_that_is_closed_looks_no_more():
         clock.pass_ms(LOOK_MS)
         producer._watch._thread.join(PATIENCE_S)
         assert service.looks() == 1
+
+
+def test_a_look_that_was_under_way_when_the_producer_was_closed_changes_nothing():
+    service, clock, producer, told = growing()
+
+    def closes(answer):
+        producer.close()
+        return answer()
+
+    service.partitions, service.topic_faults = 3, [closes]
+    looks = producer._watch._thread
+    clock.pass_ms(LOOK_MS)
+    looks.join(PATIENCE_S)
+    assert (told, producer._route.partitions) == ([], 2)
 
 
 def sized(service):

@@ -14,7 +14,7 @@ from fenceline.model.record import Record
 from fenceline.model.results import Bounds, Page
 from tests.support.fake_service import FakeService, MovedClock, corrupt, refused
 from tests.support.fake_sessions import FakeSessions
-from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.patience import PATIENCE_S, STALL_S, wait_until
 
 
 def filled(partitions=1, batches=4, records=5):
@@ -492,6 +492,59 @@ def test_a_reader_that_is_closed_or_dropped_looks_no_more():
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
         assert service.looks() == 1
+
+
+def starts_by(monkeypatch, before):
+    """Call ``before`` in the place of each start of a thread of ours, with the thread and what starts it."""
+    start = threading.Thread.start
+    is_ours = "fenceline-".startswith
+    monkeypatch.setattr(
+        threading.Thread,
+        "start",
+        lambda thread: before(thread, lambda: start(thread)) if is_ours(thread.name[:10]) else start(thread),
+    )
+
+
+def test_a_partition_that_is_added_while_threads_end_and_begin_costs_none_of_them(monkeypatch):
+    """One that began for threads that were ended does not count among the new ones."""
+    service, _, reader = following(partitions=1)
+    fetching = reader._fetching
+    fetching.go_on()
+    adding, met = threading.Event(), threading.Event()
+
+    def before(_, start):
+        if threading.current_thread() is adds:
+            adding.set()
+            met.wait(STALL_S)
+        elif not met.is_set():  # the first of the new threads
+            met.set()
+            adds.join(PATIENCE_S)
+        start()
+
+    service.partitions = 2
+    adds = threading.Thread(target=reader.add, args=(1, 0))
+    starts_by(monkeypatch, before)
+    adds.start()
+    assert adding.wait(PATIENCE_S)
+    fetching.pause()
+    fetching.go_on()
+    adds.join()
+    mine = [one for one in fetching.threads if one._args == (fetching._closed,) and one.is_alive()]
+    assert len(mine) == 2
+    reader.close()
+
+
+def test_a_reader_whose_thread_cannot_start_can_be_closed(monkeypatch):
+    _, client = filled()
+    reader = client.reader("t")
+
+    def refuses(thread, start):
+        raise RuntimeError("can't start new thread")
+
+    starts_by(monkeypatch, refuses)
+    with pytest.raises(RuntimeError, match="can't start"):
+        next(reader.pages())
+    reader.close()
 
 
 def test_positions_of_before_a_partition_was_added_are_a_start():

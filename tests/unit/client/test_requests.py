@@ -644,6 +644,7 @@ def test_a_proxy_that_the_environment_names_for_other_urls_stops_no_client(envir
     ("proxy", "expected"),
     [
         ("socks5://me:secret@127.0.0.1:1", "a SOCKS proxy needs the package socksio; run pip install socksio"),
+        ("socks5://me:se@cret:1@127.0.0.1:1", "NO_PROXY: proxy=socks5://127.0.0.1:1"),
         ("nonsense://x", "is not a URL such as http://proxy:3128"),
     ],
 )

@@ -375,7 +375,8 @@ def test_a_producer_of_a_whole_topic_writes_to_what_is_new_once_it_has_all_of_it
         assert producer._route.partitions == 40
     assert claimed(service)[0] == [None, [*range(2, 34)], [*range(34, 40)], [*range(34, 40)]]
     assert [(partitions, type(error)) for partitions, error in told] == [(40, errors.ThrottledError), (40, type(None))]
-    assert {claim["access_mode"] for claim in service.bodies["claim"]} == {access_mode}
+    asked, *grown = (claim["access_mode"] for claim in service.bodies["claim"])
+    assert (asked, {*grown}) == (access_mode, {"Shared" if access_mode == "Shared" else "Exclusive"})
 
 
 def test_a_whole_topic_is_claimed_32_partitions_at_once_under_the_same_session_and_given_back():
@@ -438,20 +439,6 @@ def test_a_claim_of_new_partitions_whose_answer_was_lost_is_sent_again_as_the_sa
     assert told == [(4, None)], "no answer is no refusal"
 
 
-def test_a_claim_of_new_partitions_that_waits_changes_nothing_until_it_is_granted():
-    service, clock, producer, told = of_the_whole_topic(access_mode="WaitForExclusive")
-    with producer:
-        service.partitions, service.polls_queued = 3, 1
-        clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
-        assert producer.claim.topic_epochs == {0: 4, 1: 4}
-        service.polls_queued = 0
-        clock.pass_ms(LOOK_MS)
-        wait_until(lambda: len(told) == 2)
-        assert producer.claim.topic_epochs == {0: 4, 1: 4, 2: 4}
-    assert [type(error) for _, error in told] == [errors.ProducerBusyError, type(None)]
-
-
 def test_whoever_is_fenced_in_a_new_partition_is_fenced_in_all():
     service, clock, producer, told = of_the_whole_topic(linger_ms=FOREVER_MS)
     with suppress(errors.ProducerFencedError), producer:
@@ -463,8 +450,12 @@ def test_whoever_is_fenced_in_a_new_partition_is_fenced_in_all():
         assert producer.held.loss is FENCED
         with pytest.raises(errors.ProducerFencedError):
             producer.send(value=b"x", partition=0)
-        clock.pass_ms(LOOK_MS)
+        service.partitions = 4
+        for looks in (3, 4):  # the second one comes after all that follows from the first
+            clock.pass_ms(LOOK_MS)
+            wait_until(lambda looks=looks: service.looks() == looks)
     assert claimed(service)[0] == [None, [2]], "a fenced producer claims nothing more"
+    assert told == [(3, None)]
 
 
 def test_the_parts_of_a_batch_of_a_fenced_producer_fail_with_that_error():
@@ -514,6 +505,46 @@ def test_a_session_that_goes_on_is_left_with_nothing_that_was_claimed_for_new_pa
         names = [claim["producer_name"] for claim in service.bodies["claim"]]
         assert len(names) == 3
         assert sorted(service.bodies["close producer"]) == sorted(names)
+
+
+@pytest.mark.parametrize("loses", [0, 1])
+def test_a_claim_that_is_under_way_when_the_producer_is_fenced_takes_nothing_in_a_session_that_goes_on(loses):
+    service, clock = FakeSessions(partitions=2, lease_ms=300_000), MovedClock()
+    client = service.client(clock, retry_ms=0)
+    answer, told = service._producer, []
+
+    def fences(request, name, body):
+        if request.method == "POST" and body.get("partitions"):
+            producer.held.lose(FENCED)
+            service.loses_claims = loses
+        return answer(request, name, body)
+
+    with client.session() as session:
+        options = {"session": session, "on_growth": lambda *of: told.append(of)}
+        producer = client.producer("t", access_mode="Exclusive", **options)
+        service._producer, service.partitions = fences, 70
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: service.bodies.get("close producer"))
+        assert claimed(service)[0] == [None, [*range(2, 34)]], "nor does it claim more"
+        assert service.bodies["close producer"] == [service.bodies["claim"][1]["producer_name"]]
+        producer.__exit__(KeyError, None, None)
+    wait_until(lambda: [str(error) for _, error in told] == ([] if loses else [str(FENCED)]))
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_claim_whose_answer_was_lost_is_given_back_with_a_producer_that_was_fenced_meanwhile(is_lost):
+    service, clock = FakeSessions(partitions=2, lease_ms=300_000), MovedClock()
+    client = service.client(clock, retry_ms=0)
+    with client.session() as session:
+        producer = client.producer("t", access_mode="Exclusive", session=session, producer_name="mine")
+        service.partitions, service.loses_claims = 3, 1
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: producer._watch._due_ms == {"t": clock.monotonic_ms() + RETRY_MS})
+        if is_lost:
+            producer.held.lose(FENCED)
+        producer.__exit__(KeyError, None, None)
+        asked = service.bodies["claim"][1]["producer_name"]
+        assert service.bodies["close producer"] == [*(() if is_lost else ("mine",)), asked]
 
 
 def test_a_producer_of_some_partitions_claims_nothing_and_keys_follow_the_topic():

@@ -151,8 +151,8 @@ class Sender:
     def _start_thread(self) -> None:
         name = f"fenceline-transaction-{len(self._threads)}"
         thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # one that could not start is never joined
 
     def _run(self) -> None:
         while (batch := self._accumulator.take()) is not None:

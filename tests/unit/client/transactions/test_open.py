@@ -484,6 +484,22 @@ def test_an_error_in_a_block_whose_producer_was_closed_stays_that_error():
         block(producer.transaction(), lambda _: producer.close(), raises(ValueError("mine")))
 
 
+def test_a_thread_that_cannot_start_fails_its_transaction_alone(monkeypatch):
+    service, refusals, start = FakeTransactions(), [RuntimeError("can't start new thread")], threading.Thread.start
+
+    def starts(thread):
+        if thread.name.startswith("fenceline-transaction") and refusals:
+            raise refusals.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    with producer_of(service) as producer:
+        with pytest.raises(RuntimeError, match="can't start"):
+            block(producer.transaction(), lambda txn: txn.send("t", value=b"a"))
+        block(producer.transaction(), lambda txn: txn.send("t", value=b"b"))
+    assert service.committed == [(("t", 0), b"b")]
+
+
 def test_a_partition_that_was_added_counts_from_the_next_transaction_on_and_no_record_costs_a_look():
     service, clock = FakeTransactions(partitions=2), MovedClock()
     keys = [b"%d" % n for n in range(30)]
