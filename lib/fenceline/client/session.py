@@ -13,6 +13,7 @@ Rule: only the service ends a session (I9).
 
 from __future__ import annotations
 
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -52,12 +53,15 @@ class Held:
             raise again(self._loss) from self._loss
 
     def when_lost(self, tell: OnLost) -> None:
-        """Call ``tell`` once it is lost, or at once if it is already; in the thread that learns of it."""
+        """Call ``tell`` once it is lost, or at once if it is already; in the thread that learns of it.
+
+        What it raises then goes to ``threading.excepthook``: the others are told all the same.
+        """
         with self._lock:
             if self._loss is None:
                 self._callbacks.append(tell)
                 return
-        tell(self._loss)
+        _tell(tell, self._loss)
 
     def lose(self, error: errors.FencelineError) -> None:
         """Mark it as lost for good, unless it was given back or lost before."""
@@ -66,7 +70,7 @@ class Held:
                 return
             self._loss = error
         for tell in self._callbacks:
-            tell(error)
+            _tell(tell, error)
 
     def _end(self) -> bool:
         """Mark it as given back; return whether it was neither given back nor lost before."""
@@ -74,6 +78,14 @@ class Held:
             was_held = not self._is_over and self._loss is None
             self._is_over = True
         return was_held
+
+
+def _tell(tell: OnLost, error: errors.FencelineError) -> None:
+    try:
+        tell(error)
+    except Exception:  # noqa: BLE001  a fault of the caller's; what follows the loss must happen
+        kind, raised, trace = sys.exc_info()
+        threading.excepthook(threading.ExceptHookArgs((kind, raised, trace, threading.current_thread())))
 
 
 @public

@@ -48,6 +48,7 @@ PAUSE_LAST_MS = 2_000
 TRY_MS = 100  # left at least, where a try must be over in time: a shorter one only hides what is known
 FIRST_CONNECTION_MS = 1_500  # for tries of a client that never reached its service and is refused
 _CONNECTIONS_MAX = 64
+_LOST = "fenceline_lost"  # an extension of a response: whether an earlier answer to the request was lost
 _CLOSED = "the request was not sent, because this client was closed; make a new Client"
 
 log = logging.getLogger("fenceline")
@@ -145,7 +146,7 @@ class Transport:
         for number in count(2):
             _give(request, min(try_ms, give_up - self.runtime.monotonic_ms()) if within_ms else try_ms)
             try:
-                return self._send(request)
+                return _noted(self._send(request), was_lost=lost is not None and effect != "none")
             except errors.RetryError as error:
                 last: errors.FencelineError = error
                 lost = _left_open(error, effect) or lost
@@ -312,6 +313,11 @@ def _refused_later(error: errors.FencelineError) -> errors.OutcomeUnknownError:
     )
 
 
+def _noted(response: httpx.Response, *, was_lost: bool) -> httpx.Response:
+    response.extensions[_LOST] = was_lost
+    return response
+
+
 def _why(error: errors.FencelineError) -> str:
     """Return the error without its detail, which may name a session."""
     return error.code if error.__cause__ is None else f"{error.code} ({type(error.__cause__).__name__})"
@@ -322,11 +328,13 @@ def body_of(response: httpx.Response) -> dict[str, Any]:
 
     Raises:
         NotFoundError: The success carries none, so the server at this URL is no fenceline service.
+        OutcomeUnknownError: It carries none, and an earlier answer was lost.
     """
     with contextlib.suppress(ValueError):
         if isinstance(body := response.json(), dict):
             return body
-    raise no_service(str(response.request.url))
+    error = no_service(str(response.request.url))
+    raise _refused_later(error) if response.extensions[_LOST] else error
 
 
 def no_service(url: str) -> errors.NotFoundError:

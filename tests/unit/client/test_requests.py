@@ -536,6 +536,14 @@ def test_a_success_that_is_no_fenceline_answer_is_not_found():
         client.health()
 
 
+def test_after_a_lost_answer_it_leaves_the_outcome_unknown():
+    """Another server answers for the service, such as a portal that asks for a login."""
+    client, seen = client_of(httpx.ReadTimeout("x"), httpx.Response(200, content=b"<html>"))
+    with pytest.raises(errors.OutcomeUnknownError, match="no fenceline service"):
+        client.produce("t", 0, [Record(b"v")], producer=IDEMPOTENT)
+    assert len(seen) == 2
+
+
 @pytest.mark.parametrize("url", ["ftp://fake", "fake:8080", "http://[::1"])
 def test_a_url_that_is_none_is_an_invalid_request(url):
     with pytest.raises(errors.InvalidRequestError, match="url="):

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from fenceline import errors
+from fenceline.client.session import Held
 from fenceline.client.topic_watch import LOOK_MS, RETRY_MS
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
@@ -83,6 +84,21 @@ def test_a_session_that_is_over_says_so_once_and_is_not_closed_again(error):
     assert [type(one) for one in told] == [type(one) for one in late] == [error]
     assert service.seen["heartbeat"] == beats
     assert service.closed == []
+
+
+def test_a_callback_that_raises_keeps_the_loss_from_nobody(monkeypatch):
+    raised, told = [], []
+    monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(str(args.exc_value)))
+
+    def fails(_):
+        raise ValueError("a fault of the caller's")
+
+    held = Held()
+    held.when_lost(fails)
+    held.when_lost(told.append)
+    held.lose(errors.SessionExpiredError("it is over"))
+    held.when_lost(fails)
+    assert (len(told), raised) == (1, ["a fault of the caller's"] * 2)
 
 
 def test_heartbeats_that_nobody_answers_are_sent_again_and_lose_nothing_by_themselves(caplog):
