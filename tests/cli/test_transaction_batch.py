@@ -139,6 +139,16 @@ def test_a_loss_ends_a_feed_that_waits_and_one_that_has_more():
         next(each)
 
 
+def test_a_feed_that_is_over_does_not_tell_that_its_client_was_closed():
+    told, error = [], SessionSeveredError("severed")
+    feed = Feed(PagesReader(StoreUnavailableError("bad file descriptor")), 1, on_away=told.append)
+    feed.fail(error)
+    with feed, pytest.raises(SessionSeveredError):
+        list(feed.batches())
+    feed._thread.join(10)
+    assert (told, feed._thread.is_alive()) == ([], False)
+
+
 def test_a_feed_that_is_left_reads_no_further(monkeypatch):
     monkeypatch.setattr(transaction_batch, "_LOOK_S", 0.001)
     endless = PagesReader(*itertools.repeat(page(0, 0), 1_000))

@@ -193,7 +193,8 @@ class Feed:
         except RetryError as error:
             if self._on_away is None:
                 raise
-            self._on_away(error)
+            if not self._is_closed.is_set():  # else the client was closed amid this request
+                self._on_away(error)
             return self._is_closed.is_set()
         return True
 
