@@ -62,7 +62,11 @@ class Runtime(Protocol):
         """Return a new lock. It is much faster than a condition."""
 
     def condition(self, lock: Any = None) -> Condition:
-        """Return a new condition on ``lock``, which this runtime made, or on a lock of its own."""
+        """Return a new condition on ``lock``, which this runtime made, or on a lock of its own.
+
+        Where a program's main thread comes, enter the lock and not the condition. A signal's exception that comes at
+        the end of the condition's ``__enter__`` leaves it locked for good.
+        """
 
     def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make the calls, side by side if that helps, and return their results in order.

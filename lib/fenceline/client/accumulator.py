@@ -38,7 +38,8 @@ class Accumulator(Generic[Place]):
         self._linger_ms = linger_ms
         self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
-        self._changed = runtime.condition()
+        self._lock = runtime.lock()
+        self._changed = runtime.condition(self._lock)
         # Without the empty ones, and the one served longest ago first.
         self._queues: dict[Place, deque[PendingBatch[Place]]] = {}
         self._in_flight: dict[Place, PendingBatch[Place]] = {}
@@ -61,7 +62,7 @@ class Accumulator(Generic[Place]):
             FencelineError: The accumulator was closed by ``fail``; the same holds for the records.
         """
         bytes_max = self._batch_bytes if batch_bytes is None else batch_bytes
-        with self._changed:
+        with self._lock:
             batch: PendingBatch[Place] | None = None
             for record in records:  # half of a sender's time for a record, hence few calls
                 size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
@@ -85,7 +86,7 @@ class Accumulator(Generic[Place]):
 
     def take(self) -> PendingBatch[Place] | None:
         """Wait for a batch that is full or due, and return it to be settled; ``None`` once closed and empty."""
-        with self._changed:
+        with self._lock:
             while True:
                 now = self._runtime.monotonic_ms()
                 due_ms: int | None = None
@@ -102,13 +103,13 @@ class Accumulator(Generic[Place]):
 
     def places(self) -> list[Place]:
         """Return each place that has a batch which is not settled, as its batch names it."""
-        with self._changed:
+        with self._lock:
             waiting = {place: queue[0].place for place, queue in self._queues.items()}
             return [*({place: batch.place for place, batch in self._in_flight.items()} | waiting).values()]
 
     def settle(self, batch: PendingBatch[Place]) -> None:
         """Release a batch that was taken, stored or not: the next one of its place may be taken."""
-        with self._changed:
+        with self._lock:
             del self._in_flight[batch.place]
             self._bytes -= batch.bytes
             self._changed.notify_all()
@@ -121,7 +122,7 @@ class Accumulator(Generic[Place]):
             bytes_max: The size of a part, unless it is a single record.
         """
         parts = _parts_of(batch, min(bytes_max, batch.bytes // 2))
-        with self._changed:
+        with self._lock:
             del self._in_flight[batch.place]
             failure, failed_as = self._failure, self._failed_as
             is_over = self._is_dropped or failure is not None
@@ -140,7 +141,7 @@ class Accumulator(Generic[Place]):
 
     def seal(self) -> list[PendingBatch[Place]]:
         """Make all that waits due at once, and return every batch that is not settled."""
-        with self._changed:
+        with self._lock:
             waiting = [batch for queue in self._queues.values() for batch in queue]
             for batch in waiting:
                 if not batch.is_sealed:  # else two threads that wait for room would wake each other forever
@@ -149,7 +150,7 @@ class Accumulator(Generic[Place]):
 
     def close(self, *, drop: bool = False) -> int:
         """Accept no further record; with ``drop``, also cancel the batches that were not taken, as ``drop`` does."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             self._is_dropped |= drop
             dropped = self._emptied() if drop else []
@@ -158,13 +159,13 @@ class Accumulator(Generic[Place]):
 
     def drop(self) -> int:
         """Cancel the batches that were not taken, and return how many records they have."""
-        with self._changed:
+        with self._lock:
             dropped = self._emptied()
         return _cancel(dropped)
 
     def in_flight(self) -> int:
         """Return how many records were taken, and are not settled."""
-        with self._changed:
+        with self._lock:
             return sum(len(batch.records) for batch in self._in_flight.values())
 
     def fail(self, error: FencelineError, failure: Failure) -> bool:
@@ -173,7 +174,7 @@ class Accumulator(Generic[Place]):
         Args:
             failure: Becomes that of these batches.
         """
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 return False
             self._is_closed = True

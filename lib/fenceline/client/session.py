@@ -55,7 +55,7 @@ class Held:
     def when_lost(self, tell: OnLost) -> None:
         """Call ``tell`` once it is lost, or at once if it is already; in the thread that learns of it.
 
-        What it raises then goes to ``threading.excepthook``: the others are told all the same.
+        What it raises then goes to ``threading.excepthook``, and keeps the loss from no other callback.
         """
         with self._lock:
             if self._loss is None:
@@ -156,7 +156,8 @@ class Session(Held):
         self._pause_ms = max(lease.lease_ms // _PAUSES_PER_LEASE, 1)
         self._holdings: list[Holding] = []
         self._on_renewed: list[Callable[[], None]] = []
-        self._changed = self._runtime.condition()
+        self._own_lock = self._runtime.lock()
+        self._changed = self._runtime.condition(self._own_lock)
         self._is_stopping = False
         threading.Thread(target=self._run, name="fenceline-session", daemon=True).start()
 
@@ -182,13 +183,13 @@ class Session(Held):
 
     def hold(self, holding: Holding) -> None:
         """Look after ``holding``, until the session ends or it is dropped."""
-        with self._changed:
+        with self._own_lock:
             self._holdings.append(holding)
         if self.loss is not None:
             holding.lose(self.loss)
 
     def drop(self, holding: Holding) -> None:
-        with self._changed:
+        with self._own_lock:
             self._holdings = [one for one in self._holdings if one is not holding]
 
     def lose(self, error: errors.FencelineError) -> None:
@@ -199,7 +200,7 @@ class Session(Held):
 
     def close(self) -> None:
         """End the session, and all that it holds."""
-        with self._changed:
+        with self._own_lock:
             self._is_stopping = True
             self._changed.notify_all()
         if self._end():
@@ -227,7 +228,7 @@ class Session(Held):
 
     def _wait_until(self, due_ms: int) -> bool:
         """Wait until ``due_ms``, and return whether the session goes on."""
-        with self._changed:
+        with self._own_lock:
             while not self._is_stopping and (left_ms := due_ms - self._runtime.monotonic_ms()) > 0:
                 self._changed.wait(left_ms / 1000)
             return not self._is_stopping
@@ -287,5 +288,5 @@ class Session(Held):
                 holding.lapse(errors.SessionExpiredError(detail))
 
     def _held(self) -> list[Holding]:
-        with self._changed:
+        with self._own_lock:
             return list(self._holdings)

@@ -46,7 +46,8 @@ class TopicWatch:
     def __init__(self, client: ApiClient, tell: Callable[[Topic], object], *, is_paused: bool = False) -> None:
         self._client = client
         self._runtime = client.runtime
-        self._changed = self._runtime.condition()
+        self._lock = self._runtime.lock()
+        self._changed = self._runtime.condition(self._lock)
         self._tell = WeakMethod(tell, lambda _: self.close())
         self._due_ms: dict[str, int] = {}  # by topic
         self._looked_ms: dict[str, int] = {}
@@ -56,14 +57,14 @@ class TopicWatch:
 
     def add(self, topic: str) -> None:
         """Watch a topic that was just looked at."""
-        with self._changed:
+        with self._lock:
             self._due_ms[topic] = self._runtime.monotonic_ms() + LOOK_MS
             if not self._is_paused:
                 self.go_on()
 
     def go_on(self) -> None:
         """Let the looks go on, unless ``close`` was called."""
-        with self._changed:
+        with self._lock:
             self._is_paused = False
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._run, name="fenceline-topics", daemon=True)
@@ -72,13 +73,13 @@ class TopicWatch:
 
     def pause(self) -> None:
         """Make no look, and have no thread, until ``go_on``. A look that is under way ends by itself."""
-        with self._changed:
+        with self._lock:
             self._is_paused = True
             self._changed.notify_all()
 
     def doubt(self, topic: str) -> None:
         """Look at a topic at once: an answer showed that it may have changed."""
-        with self._changed:
+        with self._lock:
             if topic in self._due_ms:
                 looked_ms = self._looked_ms.get(topic)
                 at_ms = self._runtime.monotonic_ms() if looked_ms is None else looked_ms + DOUBT_MS
@@ -87,7 +88,7 @@ class TopicWatch:
 
     def close(self) -> None:
         """Make no further look. A look that is under way ends by itself, in a thread that is not waited for."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             self._changed.notify_all()
 
@@ -101,7 +102,7 @@ class TopicWatch:
                 self._put_off(name)
             except BaseException:
                 # A fault of the owner's, or of its callback. This thread ends by it, and another goes on.
-                with self._changed:
+                with self._lock:
                     self._thread = None
                     if not self._is_paused:
                         self.go_on()
@@ -109,7 +110,7 @@ class TopicWatch:
 
     def _next(self) -> str | None:
         """Wait for a topic whose look is due; ``None`` at the end."""
-        with self._changed:
+        with self._lock:
             while not (self._is_closed or self._is_paused or self._client.is_closed):
                 now_ms = self._runtime.monotonic_ms()
                 name = min(self._due_ms, key=self._due_ms.__getitem__)
@@ -127,7 +128,7 @@ class TopicWatch:
             tell(topic)
 
     def _put_off(self, name: str) -> None:
-        with self._changed:
+        with self._lock:
             self._due_ms[name] = min(self._due_ms[name], self._runtime.monotonic_ms() + RETRY_MS)
 
 

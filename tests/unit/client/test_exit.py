@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -13,9 +14,11 @@ import fenceline_testing
 from fenceline import errors
 from fenceline.client import exit as program_exit
 from fenceline.client.accumulator import Accumulator
+from fenceline.client.topic_watch import TopicWatch
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
 from tests.support.fake_service import FakeService, answers
+from tests.support.fake_sessions import FakeSessions
 from tests.support.fake_transactions import FakeTransactions
 from tests.support.patience import PATIENCE_S, wait_until
 
@@ -112,6 +115,37 @@ def test_the_wait_at_exit_ends_with_what_another_thread_drops(splits, monkeypatc
         records.split(batch, 30)
     waits.join(PATIENCE_S)
     assert not waits.is_alive()
+
+
+class Interrupt(KeyboardInterrupt):
+    """What a program's signal handler raises, in the main thread."""
+
+
+def interrupt(_number, _frame):
+    raise Interrupt
+
+
+@pytest.mark.parametrize("of", ["records", "topics", "session"])
+def test_an_interrupt_at_any_moment_leaves_no_lock_taken(of):
+    """Else the program waits for ever at its end, for the thread that sends."""
+    service = FakeSessions()
+    with service.client(ThreadRuntime()) as client, client.session() as session:
+        watch = TopicWatch(client, service.answer, is_paused=True)
+        records = Accumulator(ThreadRuntime(), linger_ms=0, batch_bytes=1_000, buffer_bytes=1_000)
+        work = {"records": records.seal, "topics": watch.pause, "session": session._held}[of]
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            for _ in range(100):
+                with suppress(Interrupt):
+                    signal.setitimer(signal.ITIMER_REAL, 0.0002)
+                    while True:
+                        work()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        other = threading.Thread(target=work, daemon=True)
+        other.start()
+        other.join(PATIENCE_S)
+        assert not other.is_alive()
 
 
 def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsys):
