@@ -161,7 +161,9 @@ def test_an_error_that_no_run_should_raise_is_told_by_its_place_and_holds_no_oth
 ) -> None:
     """Lambda counts no error. The log has it, and the message that fails each time becomes a dead letter."""
     replication.runs = raises(TypeError("secret"))
-    handler = running("replicator", replicating.run, service)
+    # Powertools keeps a logger of each name, with the output that there was when it was made.
+    alone = replace(service, settings=replace(service.settings, service="test-replicator-alone"))
+    handler = running("replicator", replicating.run, alone)
     report = handler(event(body(), body(partition=1), body(partition=2)), _Context())
     assert (failed(report), report["took"]) == (["1"], 2)
     assert report["errors"][0].startswith("TypeError at test_replicator.py:")

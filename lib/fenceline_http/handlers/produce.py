@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fenceline import limits
 from fenceline.append.request import AppendRequest
-from fenceline.errors import FencelineError
+from fenceline.errors import FencelineError, UnknownTopicOrPartitionError
 from fenceline.model.results import ProducerRef, SessionRef
 from fenceline_http import responses
 from fenceline_http.produce_requests import Produce
@@ -31,7 +32,8 @@ def append_batch(request: Request, wanted: Batch) -> Response:
     try:
         batch = _of_batch(wanted, request.body)
     except FencelineError as error:
-        error.name_place(*request.partition)
+        with suppress(UnknownTopicOrPartitionError):  # a place that cannot exist: the batch is judged first
+            error.name_place(*request.partition)
         raise
     return _append(request, wanted.acks, batch)
 
