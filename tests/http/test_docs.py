@@ -240,7 +240,7 @@ def test_acks_are_three_numbers_and_a_word() -> None:
     [
         (
             "/v1/topics/{topic}/partitions/{partition}/records",
-            ["encoding", "compacted", "group", "session_id", "identity", "compacted_since"],
+            ["encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order"],
         ),
         ("/v1/topics/{topic}/offsets", ["start_partition", "limit"]),
         ("/v1/topics/{topic}/subscriptions/{name}/records", ["encoding", "session_id", "require_stable", "identity"]),

@@ -130,10 +130,20 @@ def test_a_compacted_page_says_of_which_view_it_is_and_a_reader_behind_a_newer_o
     assert {"compaction_horizon", "deletes_to"}.isdisjoint(read("offset=0"))
 
 
-@pytest.mark.parametrize("query", ["compacted_since=0", "compacted=true&compacted_since=-1", "compacted_since=x"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "compacted_since=0",
+        "compacted=true&compacted_since=-1",
+        "compacted_since=x",
+        "compaction_order=offset",
+        "compacted=true&compaction_order=time",
+    ],
+)
 def test_a_horizon_that_no_reader_can_remember_is_refused(query: str) -> None:
     refused = call("GET", RECORDS, f"offset=0&{query}")
-    assert (refused.code, refused.json["field"]) == ("INVALID_REQUEST", "compacted_since")
+    field = "compaction_order" if "order" in query else "compacted_since"
+    assert (refused.code, refused.json["field"]) == ("INVALID_REQUEST", field)
 
 
 def test_whole_batches_come_as_stored_with_the_numbers_in_headers() -> None:

@@ -327,7 +327,7 @@ HEAD = Head(
         regions=full_regions(),
     ),
     MAX,
-    view=CompactedView(MAX, ID, MAX, MAX, MAX, MAX, ((MAX, MAX),) * 16, MAX, MAX),
+    view=CompactedView(MAX, ID, MAX, MAX, MAX, MAX, ((MAX, MAX),) * 16, MAX),
 )
 PRODUCER = ProducerState(
     1, MAX, (BatchEvent(MAX, 2**31 - 1, 1, 2**31 - 1, 2**31 - 1, 2**31 - 1, MAX, MAX, True),) * 5, MAX, None

@@ -16,7 +16,7 @@ from fenceline.compaction import compact as compaction
 from fenceline.compaction import copy
 from fenceline.format import batch, keys
 from fenceline.format.crc32c import crc32c
-from fenceline.log.checkpoint_items import CompactedView, Head
+from fenceline.log.checkpoint_items import Head
 from fenceline.log.partition import Partition
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
@@ -232,98 +232,76 @@ def test_a_view_of_another_order_is_not_read_and_the_next_one_is_made_of_the_log
 BY_OFFSET = {"compaction.order": None, "delete.retention.ms": 86_400_000}
 
 
-def compacted_page(region: Region, offset: int, since: int | None = None, *, max_records: int = 99) -> Page:
-    request = ReadRequest(offset=offset, is_compacted=True, compacted_since=since, max_records=max_records)
+def ordered_page(region: Region, order: str, offset: int, since: int | None = None, *, max_records: int = 99) -> Page:
+    """Read a page of a table that has this order, as a reader does that learned of no other one."""
+    request = ReadRequest(
+        offset=offset,
+        is_compacted=True,
+        compacted_since=since,
+        compaction_order=order,
+        is_identified=order == "timestamp",
+        max_records=max_records,
+    )
     return region.another().partitions.read(TOPIC, 0, request)
 
 
-@pytest.mark.parametrize("orders", [(BY_OFFSET, BY_TIMESTAMP), (BY_TIMESTAMP, BY_OFFSET)])
-def test_a_reader_under_way_across_a_change_of_the_order_is_told_to_begin_anew(
-    world: RegionWorld, orders: tuple[dict[str, Any], dict[str, Any]]
+@pytest.mark.parametrize("is_compacted_first", [False, True])
+@pytest.mark.parametrize("orders", [("offset", "timestamp"), ("timestamp", "offset")])
+def test_a_reader_is_told_that_the_order_is_another_one_now(
+    world: RegionWorld, orders: tuple[str, str], *, is_compacted_first: bool
 ) -> None:
     """What is newest now may lie before its position, and was not in the view that it read there."""
-    a = world["a"]
-    a.log.topics.alter(TOPIC, config=orders[0])
+    a, configs = world["a"], {"offset": BY_OFFSET, "timestamp": BY_TIMESTAMP}
+    before, after = orders
+    a.log.topics.alter(TOPIC, config=configs[before])
     for key, value, timestamp in [("k", "v1", 100), ("k", "v2", 50), ("z", "z", 1), ("k", "v3", 70), ("y", "y", 1)]:
         put(a, key, value, timestamp)
-    a.log.partitions.compact(TOPIC, 0)
-    first = compacted_page(a, 0, max_records=2)
-    a.log.topics.alter(TOPIC, config=orders[1])
-    with pytest.raises(errors.ViewMovedError):
-        compacted_page(a, first.position, first.compaction_horizon)
-    for n in range(2):  # the second view is made of the first, which has the order already
+    if is_compacted_first:
+        a.log.partitions.compact(TOPIC, 0)
+    first = ordered_page(a, before, 0, max_records=2)
+    a.log.topics.alter(TOPIC, config=configs[after])
+    for n in range(3):
+        for since in (None, first.compaction_horizon):
+            with pytest.raises(errors.ViewMovedError, match=f"compaction_order={after} asked_for={before}"):
+                ordered_page(a, before, first.position, since)
         put(a, f"x{n}", "x", 1)
         a.log.partitions.compact(TOPIC, 0)
-        with pytest.raises(errors.ViewMovedError, match="ordered_from=6"):
-            compacted_page(a, first.position, first.compaction_horizon)
-    anew = compacted_page(a, 0, max_records=1)
-    put(a, "x2", "x", 1)
+    anew = ordered_page(a, after, 0, max_records=1)
+    put(a, "x3", "x", 1)
     a.log.partitions.compact(TOPIC, 0)
-    rest = compacted_page(a, anew.position, anew.compaction_horizon)
-    wins = b"v1" if orders[1] is BY_TIMESTAMP else b"v3"
+    rest = ordered_page(a, after, anew.position, anew.compaction_horizon)
+    wins = b"v1" if after == "timestamp" else b"v3"
     assert [one.value for one in (*anew.records, *rest.records) if one.key == b"k"] == [wins]
 
 
-def test_a_reader_that_began_before_the_first_view_is_told_of_another_order_too(world: RegionWorld) -> None:
-    """It may have read a part of that view: a horizon of 0 does not say that it was shown the whole log."""
+def test_a_reader_that_began_between_two_views_of_one_order_is_told_of_its_own(world: RegionWorld) -> None:
+    """A view that is in force again was never made anew."""
     a = world["a"]
-    a.log.topics.alter(TOPIC, config=BY_OFFSET)
-    for key, value, timestamp in [("z", "z", 1), ("k", "v1", 100), ("y", "y", 1), ("k", "v2", 50)]:
-        put(a, key, value, timestamp)
-    first = compacted_page(a, 0, max_records=1)
-    a.log.partitions.compact(TOPIC, 0)
-    second = compacted_page(a, first.position, first.compaction_horizon, max_records=1)
-    a.log.topics.alter(TOPIC, config=BY_TIMESTAMP)
-    put(a, "x", "x", 1)
-    a.log.partitions.compact(TOPIC, 0)
-    assert [one.value for one in (*first.records, *second.records)] == [b"z", b"y"], "v1 was passed"
-    with pytest.raises(errors.ViewMovedError):
-        compacted_page(a, second.position, first.compaction_horizon)
-
-
-def test_a_reader_that_asks_for_identities_is_told_to_begin_anew_before_it_is_refused(world: RegionWorld) -> None:
-    """So it learns that the order is the one by offset now, and does without them."""
-    a = world["a"]
-    put(a, "k", "v", 1)
-    a.log.partitions.compact(TOPIC, 0)
-    since = page(a.log, 0).compaction_horizon
-    a.log.topics.alter(TOPIC, config=BY_OFFSET)
-    with pytest.raises(errors.ViewMovedError):
-        page(a.another(), 1, compacted_since=since)
-    with pytest.raises(errors.InvalidRequestError):
-        page(a.another(), 0)
-
-
-def made_view(region: Region) -> tuple[Partition, CompactedView]:
-    """Return what a compactor would put in force that is planned, and made, by now."""
-    partition = Partition(region.another().context, TOPIC, region.service.topic_id(), 0)
-    planned = compaction.plan(partition)
-    assert planned is not None
-    newest = copy.newest_offsets(partition, planned.source, keys_max=9)
-    return partition, copy.copy(partition, planned.source, newest, planned.attempt)
-
-
-def test_a_view_put_in_force_over_one_of_another_order_says_so_whatever_it_was_made_of(world: RegionWorld) -> None:
-    """Its compactor planned before the topic was altered to and fro; readers began in between."""
-    a = world["a"]
-    a.log.topics.alter(TOPIC, config=BY_OFFSET)
-    for key, value, timestamp in [("k", "v1", 100), ("z", "z", 1), ("k", "v2", 50)]:
+    for key, value, timestamp in [("k", "v1", 100), ("k", "v2", 50), ("z", "z", 1)]:
         put(a, key, value, timestamp)
     a.log.partitions.compact(TOPIC, 0)
-    a.log.topics.alter(TOPIC, config=BY_TIMESTAMP)
-    put(a, "x", "x", 1)
-    shorter = made_view(a)
     a.log.topics.alter(TOPIC, config=BY_OFFSET)
-    put(a, "y", "y", 1)
-    farther = made_view(a)
+    first = ordered_page(a, "offset", 0, max_records=2)
+    assert (first.compaction_horizon, first.records[-1].value) == (0, b"v2")
     a.log.topics.alter(TOPIC, config=BY_TIMESTAMP)
-    compaction.swap(*shorter)
-    between = compacted_page(a, 0, max_records=2)
+    with pytest.raises(errors.ViewMovedError):
+        ordered_page(a, "offset", first.position, first.compaction_horizon)
+
+
+def test_a_reader_whose_order_is_back_goes_on(world: RegionWorld) -> None:
+    """It was shown nothing of the other order."""
+    a = world["a"]
     a.log.topics.alter(TOPIC, config=BY_OFFSET)
-    compaction.swap(*farther)
-    assert between.compaction_horizon == 4
-    with pytest.raises(errors.ViewMovedError, match="ordered_from=5"):
-        compacted_page(a, between.position, between.compaction_horizon)
+    for key, value, timestamp in [("z", "z", 1), ("k", "v1", 100), ("k", "v2", 50)]:
+        put(a, key, value, timestamp)
+    a.log.partitions.compact(TOPIC, 0)
+    first = ordered_page(a, "offset", 0, max_records=1)
+    for config, value in ((BY_TIMESTAMP, "v3"), (BY_OFFSET, "v4")):
+        a.log.topics.alter(TOPIC, config=config)
+        put(a, "k", value, 1)
+        a.log.partitions.compact(TOPIC, 0)
+    rest = ordered_page(a, "offset", first.position, first.compaction_horizon)
+    assert [one.value for one in (*first.records, *rest.records)] == [b"z", b"v4"]
 
 
 def test_a_request_that_cannot_make_a_view_of_the_present_order_is_refused(world: RegionWorld) -> None:
@@ -339,19 +317,7 @@ def test_a_request_that_cannot_make_a_view_of_the_present_order_is_refused(world
     put(a, "l", "1", 1)
     for _ in range(2):
         a.another().partitions.compact(TOPIC, 0)
-    assert [one.value for one in compacted_page(a, 0).records] == [b"old", b"1"]
-
-
-def test_the_view_of_an_older_head_has_its_order_from_the_start(world: RegionWorld) -> None:
-    """And one that an older version writes leaves out from where on the view has its order."""
-    a = world["a"]
-    put(a, "k", "v", 1)
-    a.log.partitions.compact(TOPIC, 0)
-    view = head_of(a).view
-    assert view is not None
-    value = view.to_value()
-    assert CompactedView.from_value({name: value[name] for name in value if name != "ordered_from"}) == view
-    assert CompactedView.from_value({**value, "ordered_from": 1}).ordered_from == 1
+    assert [one.value for one in ordered_page(a, "offset", 0).records] == [b"old", b"1"]
 
 
 def test_an_older_version_that_writes_the_head_takes_no_order_and_no_tombstone_from_a_view(world: RegionWorld) -> None:
@@ -479,8 +445,11 @@ def test_a_compaction_of_one_order_may_not_take_the_place_of_the_other(world: Re
     a = world["a"]
     put(a, "k", "new", 9)
     put(a, "k", "old", 8)
-    planned = made_view(a)
+    partition = Partition(a.another().context, TOPIC, a.service.topic_id(), 0)
+    planned = compaction.plan(partition)
+    assert planned is not None
     a.log.topics.alter(TOPIC, config={"compaction.order": None, "delete.retention.ms": 0})
-    compaction.swap(*planned)
+    newest = copy.newest_offsets(partition, planned.source, keys_max=9)
+    compaction.swap(partition, copy.copy(partition, planned.source, newest, planned.attempt))
     read = a.another().partitions.read(TOPIC, 0, ReadRequest(offset=0, is_compacted=True))
     assert [record.value for record in read.records] == [b"new", b"old"]

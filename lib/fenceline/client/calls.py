@@ -288,6 +288,7 @@ RULES: Mapping[str, Rule] = {
     "client_name": TEXT,
     "compacted": FLAG,
     "compacted_since": OFFSET,
+    "compaction_order": words("offset", "timestamp"),
     "compression": words("none", "gzip", "snappy", "lz4", "zstd"),
     "config": by(TEXT, SETTING, "a mapping of names to settings: text, integers, True or False, None for a default"),
     "cumulative": OFFSET,

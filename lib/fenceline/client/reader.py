@@ -235,6 +235,7 @@ class Reader:
                 isolation=self._isolation,
                 compacted=True,
                 compacted_since=self._since.get(partition),
+                compaction_order="timestamp" if partition in self._winners else "offset",
                 identity=partition in self._winners,
                 group=self._group,
                 session_id=self._session_id,

@@ -332,12 +332,7 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
                 raise CorruptLogError(f"{what}: attempt={view.attempt}")
             now_ms = context.runtime.now_ms()
             log_bytes = _bytes_below(partition, head.state, view.horizon)
-            moved = replace(
-                view,
-                log_bytes=log_bytes,
-                trail=_trail(head.view, view.horizon, now_ms),
-                ordered_from=_ordered_from(head.view, view),
-            )
+            moved = replace(view, log_bytes=log_bytes, trail=_trail(head.view, view.horizon, now_ms))
             seen = tombstones.seen_with(partition, head, partition.topic)
             following = replace(head, compaction_horizon=moved.horizon, view=moved, seen_in_force=seen)
             # This write is the commit. A compactor that loses it reads again, and continues only to a farther horizon.
@@ -352,13 +347,6 @@ def _moved(item: Item, head: Head) -> Put:
     changed = head.to_value()
     value = {**item.value, **{name: changed[name] for name in _POINTER}}
     return Put(item.key, value, item.version + 1, item.version)
-
-
-def _ordered_from(before: CompactedView | None, view: CompactedView) -> int:
-    """Return from which horizon on the views up to ``view`` have its order; 0 if none of another order is known."""
-    if before is None:
-        return 0
-    return before.ordered_from if before.is_by_timestamp == view.is_by_timestamp else view.horizon
 
 
 def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> int:

@@ -53,9 +53,6 @@ class CompactedView:
     trail: tuple[tuple[int, int], ...] = ()
     # Tombstones below it may be missing. ``None``: an older version made the view, and left out all of them.
     tombstones_from: int | None = None
-    # The horizon of the first view after the last one of another order; 0: of every view before that is known. An older
-    # version that writes the head drops it.
-    ordered_from: int = 0
 
     @property
     def is_by_timestamp(self) -> bool:
@@ -79,19 +76,13 @@ class CompactedView:
             "records": self.records,
             "trail": [list(step) for step in self.trail],
             "deletes_to": self.tombstones_from,
-            "ordered_from": self.ordered_from,
         }
 
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> CompactedView:
         trail = tuple((horizon, since) for horizon, since in value["trail"])
         counts = {name: value[name] for name in ("horizon", "attempt", "log_bytes", "files", "bytes", "records")}
-        return cls(
-            **counts,
-            trail=trail,
-            tombstones_from=value.get("deletes_to"),
-            ordered_from=value.get("ordered_from", 0),  # absent in an older head
-        )
+        return cls(**counts, trail=trail, tombstones_from=value.get("deletes_to"))
 
 
 @dataclass(frozen=True, slots=True)

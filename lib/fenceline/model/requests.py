@@ -30,6 +30,7 @@ class ReadRequest:
     is_read_committed: bool = False
     is_compacted: bool = False
     compacted_since: int | None = None  # the horizon of the reader's first page of the view
+    compaction_order: str | None = None  # that the reader's table has
     is_identified: bool = False  # each record with its identity: origin, topic id there, own number
     group: str | None = None
     session_id: str | None = None

@@ -50,7 +50,12 @@ class Topic:
     @property
     def is_by_timestamp(self) -> bool:
         """Return True if of each key the record of the greatest time stays (``table_order``)."""
-        return bool(self.setting("compaction.order") == "timestamp")
+        return self.compaction_order == "timestamp"
+
+    @property
+    def compaction_order(self) -> str:
+        """Return which record of a key is its newest: ``offset`` or ``timestamp``."""
+        return str(self.setting("compaction.order"))
 
     def setting(self, name: str) -> Any:
         """Return the value of the setting ``name``, or its default if it was not set."""

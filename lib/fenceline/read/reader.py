@@ -180,13 +180,21 @@ class Reader:
         """Return the view in force, if it has the order that the topic has now. Else the whole log is shown.
 
         Raises:
-            ViewMovedError: As ``_check_since``. It comes first, so a reader that must begin anew learns that.
+            ViewMovedError: As ``_check_since``, or the reader's table has another order. It comes first, so a reader
+                that must begin anew learns that.
             InvalidRequestError: Identities are asked for, and the topic has not ``compaction.order=timestamp``.
         """
-        head, is_by_timestamp = self._partition.head, self._partition.topic.is_by_timestamp
-        view = None if head is None else head.view_by(is_by_timestamp=is_by_timestamp)
+        head, topic = self._partition.head, self._partition.topic
+        view = None if head is None else head.view_by(is_by_timestamp=topic.is_by_timestamp)
+        if request.compaction_order not in (None, topic.compaction_order):
+            raise ViewMovedError(
+                "the topic has another order, so other records are the newest of their keys; begin anew with it and "
+                f"an empty table: compaction_order={topic.compaction_order} asked_for={request.compaction_order}",
+                compaction_horizon=0 if view is None else view.horizon,
+                deletes_to=0 if view is None else view.deletes_to,
+            )
         _check_since(request, view, bounds)
-        if request.is_identified and not is_by_timestamp:
+        if request.is_identified and not topic.is_by_timestamp:
             raise InvalidRequestError(
                 "identity must be false with compacted, unless the topic has compaction.order=timestamp",
                 field="identity",
@@ -266,28 +274,24 @@ def _end(request: ReadRequest, bounds: Bounds) -> int:
 
 
 def _check_since(request: ReadRequest, view: CompactedView | None, bounds: Bounds) -> None:
-    """Check that each tombstone is there that a reader must still see, and each record that is the newest of its key.
+    """Check that each tombstone is there that a reader must still see.
 
-    Such a tombstone lies at or after the reader's position, and the horizon of its first page ("Tombstones"). By
-    another order another record is the newest. It may lie before the reader's position, and was not in the view then.
+    Such a one lies at or after the reader's position, and the horizon of its first page ("Tombstones").
 
     Raises:
-        ViewMovedError: Tombstones there may be missing: from the view, or below the log start. Or the reader began
-            before the view in force got its order. Or the view that the reader began with is not in force, nor is one
-            that was made after it.
+        ViewMovedError: Tombstones there may be missing: from the view, or below the log start. Or the view that the
+            reader began with is not in force, nor is one that was made after it.
     """
     since = request.compacted_since
     if since is None:
         return
     horizon, deletes_to = (0, 0) if view is None else (view.horizon, view.deletes_to)
-    ordered_from = 0 if view is None else view.ordered_from
     deletes_to = max(deletes_to, bounds.log_start_offset)
-    if ordered_from <= since <= horizon and deletes_to <= max(since, request.offset or 0):
+    if horizon >= since and deletes_to <= max(since, request.offset or 0):
         return
     raise ViewMovedError(
-        "what is shown may lack deletions not read yet, or has another order; begin anew with an empty table: "
-        f"compaction_horizon={horizon} deletes_to={deletes_to} ordered_from={ordered_from} compacted_since={since} "
-        f"offset={request.offset}",
+        "what is shown now may lack deletions that this reader has not read; begin anew with an empty table: "
+        f"compaction_horizon={horizon} deletes_to={deletes_to} compacted_since={since} offset={request.offset}",
         compaction_horizon=horizon,
         deletes_to=deletes_to,
     )

@@ -258,6 +258,7 @@ def _consume_compacted(
                 offset=offset,
                 compacted=True,
                 compacted_since=since,
+                compaction_order="offset" if winners is None else "timestamp",
                 identity=winners is not None,
                 isolation=isolation,
             )

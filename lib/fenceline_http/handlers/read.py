@@ -31,6 +31,7 @@ def read(request: Request, wanted: Read) -> Response:
         wanted,
         is_compacted=wanted.compacted,
         compacted_since=wanted.compacted_since,
+        compaction_order=wanted.compaction_order,
         is_identified=wanted.identity,
     )
     found = request.log.partitions.read(*request.partition, page, principal=request.principal)
@@ -51,6 +52,7 @@ def _page(
     *,
     is_compacted: bool = False,
     compacted_since: int | None = None,
+    compaction_order: str | None = None,
     is_identified: bool = False,
 ) -> ReadRequest:
     return ReadRequest(
@@ -63,6 +65,7 @@ def _page(
         is_read_committed=wanted.isolation == "read_committed",
         is_compacted=is_compacted,
         compacted_since=compacted_since,
+        compaction_order=compaction_order,
         is_identified=is_identified,
         group=wanted.group,
         session_id=wanted.session_id,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline_http.declared import Query, optional, required, unshown
-from fenceline_http.fields import FLAG, TEXT, integer, refuse, size
+from fenceline_http.fields import FLAG, TEXT, choice, integer, refuse, size
 from fenceline_http.json_schema import (
     BOOLEAN,
     STRING,
@@ -69,7 +69,7 @@ class _Place(Query):
 class Read(_Place, PageQuery):
     """A page to read."""
 
-    last_shown = ("encoding", "compacted", "group", "session_id", "identity", "compacted_since")
+    last_shown = ("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order")
 
     compacted: bool = optional(
         FLAG,
@@ -85,15 +85,21 @@ class Read(_Place, PageQuery):
     compacted_since: int | None = optional(
         integer(),
         "With `compacted`: the `compaction_horizon` of the reader's first page. The answer is then `VIEW_MOVED` where "
-        "the view may lack deletions that the reader has not read, or has another order than it had then.",
+        "the view may lack deletions that the reader has not read.",
+    )
+    compaction_order: str | None = optional(
+        choice(("offset", "timestamp"), words("offset", "timestamp")),
+        "With `compacted`: the `compaction.order` of the reader's table. The answer is `VIEW_MOVED` where the topic "
+        "has another one by now.",
     )
 
     def check(self) -> None:
         super().check()
         if self.compacted and self.offset is None:
             refuse("compacted", "false without an offset")
-        if self.compacted_since is not None and not self.compacted:
-            refuse("compacted_since", "left out without compacted=true")
+        for name in ("compacted_since", "compaction_order"):
+            if getattr(self, name) is not None and not self.compacted:
+                refuse(name, "left out without compacted=true")
 
 
 class ReadBatches(_Place, PageBounds):

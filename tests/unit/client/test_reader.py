@@ -146,9 +146,11 @@ def test_a_reader_that_begins_anew_takes_the_order_that_the_topic_has_then(order
     bounds = {"log_start_offset": 0, "next_offset": 2, "last_stable_offset": 2}
     rows = [{"offset": n, "timestamp": 9 - n, "value": None, "key": "aw==", "origin": "a"} for n in range(2)]
     moved = [errors.ViewMovedError("it moved", compaction_horizon=2, deletes_to=0)] * 2
+    asked = []
 
     def read(request, partition):
         at = int(request.url.params["offset"])
+        asked.append(request.url.params["compaction_order"])
         if at and moved:
             service.config = orders[1]
             return refused(moved.pop())
@@ -162,6 +164,7 @@ def test_a_reader_that_begins_anew_takes_the_order_that_the_topic_has_then(order
         with pytest.raises(errors.NotAuthorizedError):
             next(iter(reader))
         assert [record.offset for _, record in reader] == ([0] if orders[1] else [0, 1])
+    assert (asked[0], asked[-1]) == tuple(one.get("compaction.order", "offset") for one in orders)
 
 
 def test_a_reader_of_a_view_whose_deletes_lie_behind_it_goes_on():

@@ -8,7 +8,7 @@ Not here: ``Client.producer`` and ``Client.reader``, which carry many records by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fenceline import errors, limits
 from fenceline.client import types
@@ -37,6 +37,7 @@ from fenceline.model.transaction import ProducerPair
 if TYPE_CHECKING:
     from fenceline.format.batch import Codec
 
+CompactionOrder = Literal["offset", "timestamp"]
 T = TypeVar("T")
 
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
@@ -212,6 +213,7 @@ class LogRequests(Requests):
         isolation: Isolation = "read_uncommitted",
         compacted: bool = False,
         compacted_since: int | None = None,
+        compaction_order: CompactionOrder | None = None,
         identity: bool = False,
         group: str | None = None,
         session_id: str | None = None,
@@ -220,6 +222,7 @@ class LogRequests(Requests):
 
         Args:
             compacted_since: The ``compaction_horizon`` of the first page that a reader of the compacted view read.
+            compaction_order: The order of that reader's table.
             identity: Give each record its ``origin``, ``origin_topic_id`` and ``number``, which are the same in every
                 region. With ``compacted`` only of a topic by ``compaction.order=timestamp``, and ``origin`` alone.
             group, session_id: Read as this group, for which the session owns the partition.
@@ -227,7 +230,7 @@ class LogRequests(Requests):
         Raises:
             OwnerFencedError: Another session owns the partition for this group.
             ViewMovedError: The answer may lack deletions since ``compacted_since`` that lie at ``offset`` or after it,
-                or the view may have another order than it had then.
+                or the topic has another order than ``compaction_order``.
             OffsetOutOfRangeError: ``offset`` is not in the log, which goes from ``log_start_offset`` to
                 ``next_offset``.
         """
@@ -242,6 +245,7 @@ class LogRequests(Requests):
             "encoding": "base64",  # exact for any bytes
             "compacted": True if compacted else None,
             "compacted_since": compacted_since,
+            "compaction_order": compaction_order,
             "identity": True if identity else None,
             "group": group,
             "session_id": session_id,
