@@ -203,7 +203,10 @@ def bucket_and_prefix(objects: str) -> tuple[str, str]:
 def _check_address(of: str, address: str) -> None:
     if _NOT_YET in address:
         return
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:  # such as half a bracket
+        raise ValueError(f"the URL of {of} must name a host: {address!r}") from error
     if not parts.hostname:
         raise ValueError(f"the URL of {of} must name a host: {address!r}")
     try:

@@ -57,6 +57,7 @@ def test_a_url_that_exists_only_when_it_is_deployed_is_taken() -> None:
         ('{"b": {"url": "http://b", "buckets": "objects"}}', "FENCELINE_PEERS must be JSON: .* a list of buckets"),
         ('{"b": {"url": "http://b:99999"}}', "the port of the peer b must be a number up to 65535: 'http://b:99999'"),
         ('{"b": {"url": "https://b:x/y"}}', "the port of the peer b must be a number up to 65535"),
+        ('{"b": {"url": "http://[::1"}}', "the URL of the peer b must name a host"),
         ('{"b": {"url": "https://:1/y"}}', "the URL of the peer b must name a host"),
         (
             '{"b": {"url": "http://b", "buckets": ["http://s:99999"]}}',

@@ -227,9 +227,15 @@ class Accumulator(Generic[Place]):
 
 def _cancel(batches: Sequence[PendingBatch[Place]]) -> int:
     """Cancel their outcomes, without the lock: a caller's callback may wait for a thread that needs it."""
+    raised: BaseException | None = None
     for batch in batches:
-        batch.outcome.cancel()
-        batch.outcome.set_running_or_notify_cancel()  # else `wait` goes on, as at the program's end
+        try:
+            batch.outcome.cancel()
+            batch.outcome.set_running_or_notify_cancel()  # else `wait` goes on, as at the program's end
+        except BaseException as error:  # noqa: BLE001  a signal's, or of a callback: the others are in no queue any more
+            raised = raised or error
+    if raised is not None:
+        raise raised
     return sum(len(batch.records) for batch in batches)
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import CancelledError
 from contextlib import suppress
 
 import pytest
@@ -98,6 +99,20 @@ def test_a_callback_of_a_dropped_record_may_wait_for_a_thread_that_uses_the_prod
     producer.send(value=b"a").on_done(ask)
     end(producer)
     assert ended == [True]
+
+
+def test_a_callback_that_ends_the_program_leaves_no_dropped_record_undone():
+    producer = FakeService().client().producer("t", linger_ms=FOREVER_MS)
+    deliveries = []
+    for _ in range(2):
+        deliveries.append(producer.send(value=b"a"))
+        producer._accumulator.seal()
+    deliveries[0].on_done(lambda _: sys.exit(3))
+    with pytest.raises(SystemExit):
+        producer._accumulator.drop()
+    for one in deliveries:
+        with pytest.raises(CancelledError):
+            one.result(0)
 
 
 @pytest.mark.parametrize("splits", [False, True])
