@@ -74,7 +74,7 @@ test-spark: setup .venv/ready-spark ## the tests that run Spark alone; need Java
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m spark tests/spark
 
 check: lint ## lint, types and the fast tests, in under two minutes
-	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile quick
+	$(BIN)/python -m pytest -n 3 -m 'not slow and not spark' --hypothesis-profile quick
 
 lint: setup ## lint, types and layers alone
 	$(BIN)/ruff check .
