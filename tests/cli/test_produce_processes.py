@@ -1,15 +1,21 @@
 """``fenceline produce`` as a process: how a signal ends it, and what it prints while the server is away."""
 
+import ctypes
+import operator
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from itertools import starmap
+from types import SimpleNamespace
 
 import pytest
 
 from fenceline.client import Client
+from fenceline_cli.commands import produce_input
 from fenceline_cli.dev_server.process import ServerProcess
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.results import hears_ctrl_c
@@ -102,6 +108,25 @@ def test_a_signal_in_the_middle_of_a_fast_load_loses_nothing_that_was_read(serve
 
     count = next_offset(server)
     assert (code, told) == (130, f"interrupted: {count} records were acknowledged, all that were read\n")
+
+
+def test_a_signal_that_comes_as_the_wait_for_input_begins_ends_it(monkeypatch):
+    """Python calls the handler after the wait: between these two calls it looks for no signal."""
+    wait, woken = select.select, []
+
+    def select_late(*fds):
+        calls = [(ctypes.pythonapi.PyErr_SetInterruptEx, int(signal.SIGINT)), (wait, *fds, PATIENCE_S)]
+        woken.append([*starmap(operator.call, calls)][1][0])
+        return woken[-1], [], []
+
+    monkeypatch.setattr(select, "select", select_late)
+    read_end, write_end = os.pipe()
+    source = SimpleNamespace(fd=read_end)
+    with produce_input.Stop() as stop, pytest.raises(produce_input.StoppedReading):
+        next(stop.blocks(source))
+    os.close(read_end)
+    os.close(write_end)
+    assert (len(woken), len(woken[0]), stop.signal) == (1, 1, signal.SIGINT)
 
 
 def test_a_server_that_is_away_is_told_once_and_a_signal_ends_it_in_time(server, produce):

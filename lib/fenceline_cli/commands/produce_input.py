@@ -11,7 +11,7 @@ import select
 import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from fenceline_cli.commands.signal_handlers import SignalHandlers
 
@@ -42,11 +42,18 @@ class Stop(SignalHandlers):
         self.signal: int | None = None
         self._is_stopped = False
         self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+
+    def __enter__(self) -> Self:
+        # It is written as the signal comes. Python may call the handler only after a `select` that was about to begin.
+        self._woke_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, trace)
+        signal.set_wakeup_fd(self._woke_before)
         os.close(self._read_end)
         os.close(self._write_end)
 
@@ -66,7 +73,8 @@ class Stop(SignalHandlers):
                 # A handler that raised in the middle of a read would lose bytes: so it wakes this call instead.
                 ready, _, _ = select.select([source.fd, self._read_end], [], [])
                 if self._read_end in ready:
-                    break
+                    os.read(self._read_end, 4_096)
+                    continue  # the handler has run by now, if the signal is one that stops
             block = source.read()
             if not block:
                 return
