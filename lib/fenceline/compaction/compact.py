@@ -102,7 +102,7 @@ def request(partition: Partition) -> None:
 
     Raises:
         InvalidRequestError: The topic's order was altered, and no record came since. A view needs a farther horizon,
-            because readers know it by that.
+            because left-over files are found by it.
         StaleTopicId, CorruptLogError, Unavailable: As ``compact``.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``compact``; ask again.
     """
