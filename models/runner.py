@@ -1,7 +1,7 @@
 """Runs TLC, the checker of TLA+, on a copy of a model, and reads what it found.
 
 A model's file has the algorithm and the invariants alone. Here a copy of it is translated in a folder of its own, so
-no generated text is ever committed. A history that breaks an invariant is told by the model's variable `story`.
+no generated text is ever committed. The model's variable `story` has the sentences of a history.
 """
 
 from __future__ import annotations
