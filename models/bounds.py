@@ -86,6 +86,47 @@ APPEND = Model(
     },
 )
 
+TWO_PLACES = {"Size": "2"}
+TWICE, NOT_WRITTEN = "I16_ListedOnce", "I16_NotWrittenIsListedNowhere"
+
+COMBINING = Model(
+    guards={
+        "bound only grows": Guard(TWICE, TWO_PLACES),
+        "leave only what was read": Guard(TWICE, TWO_PLACES),
+        "done keeps what is there": Guard(TWICE, TWO_PLACES),
+        "done is not bound again": Guard(TWICE, TWO_PLACES),
+        "all offers were read": Guard(TWICE, TWO_PLACES),
+        "round before offers": Guard(TWICE, TWO_PLACES),
+        "round on its version": Guard(NOT_WRITTEN, TWO_PLACES),
+        "a round never moves back": Guard(NOT_WRITTEN, TWO_PLACES),
+        "lost below the log start": Guard(TWICE, TWO_PLACES),
+        "list only what is bound": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdraw only what is free": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal on the round's version": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal moves the round": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal needs the offer": Guard(NOT_WRITTEN, TWO_PLACES),
+        "refuse only what was withdrawn": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdraw only what was seen": Guard(NOT_WRITTEN, TWO_PLACES),
+        "put once": Guard(TWICE, TWO_PLACES),
+        "look after the segment": Guard("I7_AcknowledgedIsListed", TWO_PLACES),
+        "seal before the round": Guard(NOT_WRITTEN, TWO_PLACES),
+    },
+    faults=(
+        Fault(
+            "a withdrawal goes by whatever is at the round's offset",
+            old="/\\ MayBeKept(round.offset) /\\ \\E read",
+            new="/\\ \\E read",
+            falls=NOT_WRITTEN,
+            bounds=TWO_PLACES,
+        ),
+    ),
+    deep={
+        "two offers": Deep({"Offers": "{o1, o2}", **TWO_PLACES}),
+        "two combiners in full": Deep({"Combiners": "{c1, c2}", **TWO_PLACES}),
+    },
+)
+
 MODELS: Mapping[str, Model] = {
     "Append": APPEND,
+    "Combining": COMBINING,
 }
