@@ -1,7 +1,7 @@
 """Runs TLC, the checker of TLA+, on a copy of a model, and reads what it found.
 
 A model's file has the algorithm and the invariants alone. Here a copy of it is translated in a folder of its own, so
-no generated text is ever committed. A history that breaks an invariant is told by the model's variable `story`.
+no generated text is ever committed. The model's variable `story` has the sentences of a history.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _DONE = re.compile(r"^Model checking completed. No error has been found.|^The nu
 _NOISE = re.compile(
     r"TLC2 Version|Running |Parsing file|Semantic processing|Starting\.\.\.|Computing initial|Finished "
 )
+_PLACE = re.compile(r"line (\d+)(, col(?:umn)? \d+)?(?: to line \d+, col \d+)?")
 _VIOLATED = re.compile(r"^Error: Invariant (\w+) is violated", re.M)
 _STATE = re.compile(r"^State \d+: <.*>\n((?:.+\n)*)", re.M)
 _VARIABLE = re.compile(r"^/\\ (\w+) = (.*(?:\n(?!/\\ ).*)*)", re.M)
@@ -171,21 +172,24 @@ def _in_ours(output: str, model: str, source: str, translated: str) -> str:
     """Return what TLC says of a model that it can't check, with the lines of our file, not of the translated copy."""
     begin = source[: source.index(BEGIN)].count("\n") + 1
     added = translated.count("\n") - source.count("\n")
+    lines = translated.splitlines()
 
     def ours(found: re.Match[str]) -> str:
-        line = int(found[2])
+        line = int(found[1])
         if line <= begin:
             return found[0]
         if line > begin + added + 1:
-            return f"{found[1]}{line - added}"
-        label = re.findall(r"^(\w+)(?:\(self\))? ==", "\n".join(translated.splitlines()[:line]), re.M)[-1]
+            return f"line {line - added}{found[2] or ''}"
+        text = lines[line - 1].strip()
+        if same := [at for at, own in enumerate(source.splitlines(), 1) if own.strip() == text]:
+            return f"line {same[0]}{found[2] or ''}"  # of the block define, which is translated as it is
+        label = re.findall(r"^(\w+)(?:\(self\))? ==", "\n".join(lines[:line]), re.M)[-1]
         at = re.search(rf"^ *{label}:", source, re.M)
-        return (
-            f"{found[1]}{source[: at.start()].count(chr(10)) + 1 if at else begin} (label {label}), translated {line}"
-        )
+        return f"line {source[: at.start()].count(chr(10)) + 1 if at else begin}, in the step {label}"
 
-    said = [line for line in output.splitlines() if line.strip() and not _NOISE.match(line)]
-    return f"models/{model}.tla can't be checked:\n  " + re.sub(r"(line )(\d+)", ours, "\n  ".join(said[:15]))
+    told = output.partition("Error: The behavior up to this point")[0]
+    said = [line for line in told.splitlines() if line.strip() and not _NOISE.match(line)]
+    return f"models/{model}.tla can't be checked:\n  " + _PLACE.sub(ours, "\n  ".join(said[:15]))
 
 
 def _java() -> list[str]:
