@@ -126,7 +126,51 @@ COMBINING = Model(
     },
 )
 
+UNSHARED = {"Sharers": "{}", "LastEpoch": "1"}
+
+ACCESS = Model(
+    guards={
+        "the marker's epoch is above the state's": Guard("I8_EpochsNeverFall", UNSHARED),
+        "grant only after the marker": Guard("Granted", UNSHARED),
+        "grant only what is still reserved": Guard("Granted", UNSHARED),
+        "grant on the session's version": Guard("SeveredThenAnswered", UNSHARED),
+        "grant all or none": Guard("AllOrNone", {**UNSHARED, "Partitions": "{p1, p2}"}),
+        "a reservation is no grant": Guard("OnlyWhatWasGranted", UNSHARED),
+        "write the end before acting on it": Guard("EndedIsFinal", UNSHARED),
+        "an end counts for its own session": Guard("OnlyAfterAnEnd", UNSHARED),
+        "a reconnection writes what it read": Guard("EndedIsFinal", UNSHARED),
+        "the marker is in the records' segment": Guard("SingleWriter", UNSHARED),
+        "append only while the state names the grant": Guard("SingleWriter", UNSHARED),
+        "the mode of the grant counts": Guard("SingleWriter", UNSHARED),
+        "create at the judged offset": Guard("SingleWriter", UNSHARED),
+        "look at the log after the items": Guard("SeveredThenAnswered"),
+        "fences before the answer": Guard("SeveredThenAnswered", UNSHARED),
+        "the list keeps closed and ended grants": Guard("SeveredThenAnswered", UNSHARED),
+        "a shared grant's fence raises the epoch": Guard("SeveredThenAnswered"),
+        "a fence comes before its marker, too": Guard(
+            bounds=UNSHARED, why="a second line: what is fenced was granted, so its marker is in the log already"
+        ),
+    },
+    faults=(
+        Fault(
+            "a fence is appended whoever has access by then",
+            old="IF State(fence.at) = Marker(s, fence.epoch)",
+            new="IF TRUE",
+            falls="I8_EpochsNeverFall",
+            bounds=UNSHARED,
+        ),
+    ),
+    runs={"two epochs, nobody shares": UNSHARED},
+    deep={
+        "two epochs, one session shares": Deep({"Sharers": "{s1}", "LastEpoch": "1"}),
+        "three epochs, nobody shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
+        "three sessions": Deep({**UNSHARED, "Sessions": "{s1, s2, s3}"}),
+        "two partitions": Deep({"Sharers": "{}", "Partitions": "{p1, p2}"}),
+    },
+)
+
 MODELS: Mapping[str, Model] = {
     "Append": APPEND,
+    "Access": ACCESS,
     "Combining": COMBINING,
 }

@@ -286,8 +286,13 @@ def granted(session: SessionItem, topic_id: str, partition: int, epoch: int, pro
 def with_hold_state(
     session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str, state: str
 ) -> SessionItem:
-    """Return the session with one hold's state changed; a hold that has ended stays ended."""
-    return _with_hold(session, (topic_id, partition, epoch, producer_name), (RESERVED, LIVE, CLOSED), state)
+    """Return the session with one granted hold's state changed; a hold that has ended stays ended.
+
+    A hold that was only reserved is dropped, so that no process counts it as a grant.
+    """
+    named = (topic_id, partition, epoch, producer_name)
+    # model: Access, "a reservation is no grant"
+    return _with_hold(_with_hold(session, named, (LIVE, CLOSED), state), named, (RESERVED,), None)
 
 
 def without_producer(session: SessionItem, topic_id: str, producer_name: str) -> SessionItem:
