@@ -55,7 +55,7 @@ SAME_SIZE = {"Long": "{}"}
 APPEND = Model(
     guards={
         "create if absent": Guard("I1_NeverOverwritten"),
-        "judge again": Guard("I7: acknowledged, but not in the log"),
+        "judge again": Guard("I2_I3_JudgedAtItsOffset"),
         "judge while young": Guard("I2_I3_JudgedAtItsOffset"),
         "drop an old state": Guard("I5_HeadIsTrue"),
         "look after create": Guard("I7: acknowledged, but not in the log"),
