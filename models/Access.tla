@@ -164,8 +164,9 @@ process claiming = "claims"
 begin
 Claim:
   either \* "Claim" 1: one transaction of the partitions' items, the session, and those whose end it writes.
-    with s \in Live, wanted \in SUBSET Partitions \ {{}}, look \in Looks(s), lapsed \in SUBSET wanted,
-         over = UNION {Exclusives(p, look[p]) : p \in lapsed},
+    \* Any of the holders may be taken for lapsed.
+    with s \in Live, wanted \in SUBSET Partitions \ {{}}, look \in Looks(s),
+         over \in SUBSET UNION {Exclusives(p, look[p]) : p \in wanted},
          epochs = [p \in wanted |-> Max(item[p].epoch, look[p].epoch) + 1],
          holds = AfterEnd(s, Others(s, wanted, {"reserved"}), Written(over)) do
       await \A p \in wanted : epochs[p] <= LastEpoch;
@@ -303,10 +304,13 @@ Session:
       check(<< << "ended is final", Held(p, grant) \notin ends >> >>);
       tell(<< s, "reconnects to", p, "and is told that it resumes epoch", grant.epoch >>);
     end with;
-  or \* A producer is closed: its hold ends, its session does not.
-    with s \in Live, hold \in {h \in session[s].holds : h.is = "granted"} do
-      session[s].holds := (session[s].holds \ {hold}) \union {[hold EXCEPT !.is = "closed"]};
-      tell(<< s, "closes its producer in", hold.at, ", epoch", hold.epoch >>);
+  or \* Its producer is closed: what it holds ends, and what it has reserved is given up. The session goes on.
+    with s \in Live do
+      await \E hold \in session[s].holds : hold.is = "granted";
+      item := [p \in Partitions |-> [item[p] EXCEPT !.claim = IF @ = None THEN @ ELSE IF @.by = s THEN None ELSE @]];
+      session[s].holds := {[hold EXCEPT !.is = IF @ = "granted" THEN "closed" ELSE @] :
+                             hold \in {h \in session[s].holds : h.is /= "reserved"}};
+      tell(<< s, "closes its producer" >>);
     end with;
   or \* "Severing": one write of the session's item, with the list of what is to be fenced.
     with s \in Live do
