@@ -80,6 +80,7 @@ AfterEnd(by, holds, over) ==
 EndHolds(sessions, over) ==
   [s \in Sessions |-> IF sessions[s].severed THEN sessions[s]
                       ELSE [sessions[s] EXCEPT !.holds = AfterEnd(s, @, over)]]
+Ending(over) == IF over = {} THEN << >> ELSE << ", and ends the hold of", {held.by : held \in over} >>
 WithHolds(sessions, s, holds) == [sessions EXCEPT ![s].holds = holds]
 
 \* What a function counts as granted when it reads a session's item.
@@ -163,8 +164,9 @@ process claiming = "claims"
 begin
 Claim:
   either \* "Claim" 1: one transaction of the partitions' items, the session, and those whose end it writes.
-    with s \in Live, wanted \in SUBSET Partitions \ {{}}, look \in Looks(s), lapsed \in SUBSET wanted,
-         over = UNION {Exclusives(p, look[p]) : p \in lapsed},
+    \* Any of the holders may be taken for lapsed.
+    with s \in Live, wanted \in SUBSET Partitions \ {{}}, look \in Looks(s),
+         over \in SUBSET UNION {Exclusives(p, look[p]) : p \in wanted},
          epochs = [p \in wanted |-> Max(item[p].epoch, look[p].epoch) + 1],
          holds = AfterEnd(s, Others(s, wanted, {"reserved"}), Written(over)) do
       await \A p \in wanted : epochs[p] <= LastEpoch;
@@ -176,7 +178,7 @@ Claim:
         {[at |-> p, epoch |-> epochs[p], mode |-> "exclusive", is |-> "reserved"] : p \in wanted}));
       ends := ends \union over;
       claims := claims \union {[at |-> p, by |-> s, epoch |-> epochs[p]] : p \in wanted};
-      tell(<< s, "reserves", epochs, "and ends", over >>);
+      tell(<< s, "reserves the epochs", epochs >> \o Ending(over));
     end with;
   or \* The same for shared access. No exclusive session may be live. Where no marker is needed, it is granted at once.
     with s \in Live \cap Sharers, wanted \in SUBSET Partitions \ {{}}, look \in Looks(s),
@@ -191,14 +193,15 @@ Claim:
       write_sessions(WithHolds(EndHolds(session, Written(over)), s, holds \union
         {[at |-> p, epoch |-> look[p].epoch, mode |-> "shared", is |-> becomes] : p \in wanted}));
       ends := ends \union over;
-      tell(<< s, "claims shared access", [p \in wanted |-> look[p].epoch], "which is", becomes, "and ends", over >>);
+      tell(<< s, "claims shared access, which is", becomes, "in the epochs", [p \in wanted |-> look[p].epoch] >>
+             \o Ending(over));
     end with;
   or \* "Claim" 2: the marker, at the log's end. It may come late, of a claim that was given up or beaten meanwhile.
     with claim \in claims, p = claim.at do
       await State(p).epoch < claim.epoch \/ ~On("the marker's epoch is above the state's");
       await Marker(claim.by, claim.epoch) \notin Entries(log[p]);
       append(p, << Marker(claim.by, claim.epoch) >>);
-      tell(<< claim.by, "appends the marker of its claim to", p, "epoch", claim.epoch >>);
+      tell(<< claim.by, "appends its marker to", p, ", epoch", claim.epoch >>);
     end with;
   or \* That of a shared claim is the marker back to shared, behind a session whose end was written by the reservation.
     with p \in Partitions do
@@ -243,7 +246,7 @@ Append_:
     with grant \in known do
       await judged = None /\ Accepts(State(grant.at), grant);
       judged := grant;
-      tell(<< grant.by, "appends with its", grant.mode, "epoch", grant.epoch, "to", grant.at, "and is judged" >>);
+      tell(<< grant.by, "appends to", grant.at, "in its", grant.mode, "epoch", grant.epoch, ": that is judged at the log's end" >>);
     end with;
   or \* It is created. Its lease is renewed, unless its hold has ended; that changes nothing here.
     await judged /= None;
@@ -253,7 +256,7 @@ Append_:
              << "only what was granted", judged.mode = "exclusive" => LET granted == item[judged.at].granted
                   IN  granted /= None /\ granted.by = judged.by /\ granted.epoch = judged.epoch >>,
              << "severed, then answered", judged.by \notin gone >> >>);
-    tell(<< "the batch of", judged.by, "with its", judged.mode, "epoch", judged.epoch, "is created in", judged.at >>);
+    tell(<< "the batch of", judged.by, "in its", judged.mode, "epoch", judged.epoch, "is created in", judged.at >>);
     judged := None;
   or \* A batch without a session meets a state that names one. Its end is written first: both items, as they were read.
     with p \in Partitions, n \in 1 .. Len(log[p]), state = StateOf(SubSeq(log[p], 1, n)) do
@@ -263,7 +266,7 @@ Append_:
         item[p] := EndIn(item[p], p, Written({held}));
         write_sessions(EndHolds(session, Written({held})));
         ends := ends \union {held};
-        tell(<< "for an append without a session to", p, "the end of", state.to, "is written, epoch", state.epoch >>);
+        tell(<< "an append without a session to", p, "ends the hold of", state.to, ", epoch", state.epoch >>);
       end with;
     end with;
   or \* It is created, with the marker back to shared behind its records.
@@ -274,7 +277,7 @@ Append_:
       check(<< << "only after an end", Held(p, [by |-> State(p).to, epoch |-> State(p).epoch]) \in ends >> >>);
       append(p, << [to |-> Record, epoch |-> State(p).epoch] >> \o
                 IF On("the marker is in the records' segment") THEN << Marker(All, State(p).epoch) >> ELSE << >>);
-      tell(<< "a batch without a session is created in", p, "behind", State(p).to, "epoch", State(p).epoch >>);
+      tell(<< "a batch without a session is created in", p, "behind", State(p).to, ", epoch", State(p).epoch >>);
     end with;
   or \* Without that guard the marker follows in a segment of its own.
     with p \in Partitions do
@@ -301,10 +304,13 @@ Session:
       check(<< << "ended is final", Held(p, grant) \notin ends >> >>);
       tell(<< s, "reconnects to", p, "and is told that it resumes epoch", grant.epoch >>);
     end with;
-  or \* A producer is closed: its hold ends, its session does not.
-    with s \in Live, hold \in {h \in session[s].holds : h.is = "granted"} do
-      session[s].holds := (session[s].holds \ {hold}) \union {[hold EXCEPT !.is = "closed"]};
-      tell(<< s, "closes its producer in", hold.at, "epoch", hold.epoch >>);
+  or \* Its producer is closed: what it holds ends, and what it has reserved is given up. The session goes on.
+    with s \in Live do
+      await \E hold \in session[s].holds : hold.is = "granted";
+      item := [p \in Partitions |-> [item[p] EXCEPT !.claim = IF @ = None THEN @ ELSE IF @.by = s THEN None ELSE @]];
+      session[s].holds := {[hold EXCEPT !.is = IF @ = "granted" THEN "closed" ELSE @] :
+                             hold \in {h \in session[s].holds : h.is /= "reserved"}};
+      tell(<< s, "closes its producer" >>);
     end with;
   or \* "Severing": one write of the session's item, with the list of what is to be fenced.
     with s \in Live do

@@ -153,17 +153,17 @@ ACCESS = Model(
     },
     faults=(
         Fault(
-            "a fence is appended whoever has access by then",
+            "a fence is appended whatever the log says by then",
             old="IF State(fence.at) = Marker(s, fence.epoch)",
             new="IF TRUE",
             falls="I8_EpochsNeverFall",
             bounds=UNSHARED,
         ),
     ),
-    runs={"two epochs, nobody shares": UNSHARED},
+    runs={"two epochs, no session shares": UNSHARED},
     deep={
         "two epochs, one session shares": Deep({"Sharers": "{s1}", "LastEpoch": "1"}),
-        "three epochs, nobody shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
+        "three epochs, no session shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
         "three sessions": Deep({**UNSHARED, "Sessions": "{s1, s2, s3}"}),
         "two partitions": Deep({"Sharers": "{}", "Partitions": "{p1, p2}"}),
     },

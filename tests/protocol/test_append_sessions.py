@@ -169,7 +169,7 @@ def test_what_is_only_reserved_is_no_access(service: Service) -> None:
 
 
 def test_what_was_reserved_and_then_ended_is_no_access_either(service: Service) -> None:
-    """A claim died after its marker, and another process wrote its end: nobody was granted anything.
+    """A claim died after its marker, and another process wrote its end. So no session was granted anything.
 
     That other process dies, too, so the log still names the session. A session that guesses the epoch is refused.
     """

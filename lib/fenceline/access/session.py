@@ -255,6 +255,7 @@ def severed(session: SessionItem, now_ms: int) -> SessionItem:
     marker is in the log, and that other process may have crashed before its marker. Reserved access needs no fence: its
     grant would be a write of this item, and no such write follows. What the session owned makes room for the fences.
     """
+    # model: Access, "the list keeps closed and ended grants"
     held = [hold for hold in session.holds if hold.state != RESERVED]
     fences = tuple(Fence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in held)
     return replace(session, state=SEVERED, ended_at=now_ms, owns=(), fences=fences)

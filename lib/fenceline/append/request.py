@@ -168,6 +168,7 @@ class BatchEntry:
         more: tuple[Stamped, ...] = ()
         if verdict.goes_back_to_shared:
             # The marker follows the records, and from it on the exclusive session that has ended is fenced.
+            # model: Access, "the marker is in the records' segment"
             more = (shared_marker(state._replace(next_offset=stamped.next_offset), now_ms),)
         answer = Appended(
             base_offset=stamped.base_offset,
