@@ -83,14 +83,18 @@ lint: setup ## lint, types and layers alone
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(BIN)/mypy; found=$$?; wait; exit $$found
 	$(BIN)/lint-imports --no-logo
 
-simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
+simulate: setup ## search: the simulation over SEEDS seeds (1000), runs against the models, properties on fresh examples
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario combining --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario regions --seeds $(SEEDS)
+	$(BIN)/python -m tests.models
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
+
+models: setup ## check the models of the protocol, and each guard of them; MODEL=Append GUARD="judge while young" tells a history
+	@$(BIN)/python -m models $(MODEL) $(if $(GUARD),--without "$(GUARD)")
 
 PLOTTED := build/bench-latencies.png
 
@@ -107,4 +111,4 @@ bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka 
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate bench bench-spark clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate models bench bench-spark clean

@@ -71,8 +71,8 @@ def provide(environ: MutableMapping[str, str] | None = None) -> Java:
     return java
 
 
-def find(environ: MutableMapping[str, str]) -> Java:
-    """Return the first Java of version 17 or newer; change nothing.
+def find(environ: MutableMapping[str, str], *, oldest: int = OLDEST) -> Java:
+    """Return the first Java of version ``oldest`` or newer; change nothing.
 
     Raises:
         NoJavaError: There is none.
@@ -87,12 +87,12 @@ def find(environ: MutableMapping[str, str]) -> Java:
     older: list[str] = []
     for place, command in places.items():
         version = version_of(command) if command else None
-        if command and version and version >= OLDEST:
+        if command and version and version >= oldest:
             return Java(command, version, place)
         if version:
             older.append(f"{place}:{version}")
     raise NoJavaError(
-        f"Spark needs Java {OLDEST} or newer: install one and set JAVA_HOME, or run "
+        f"Spark needs Java {oldest} or newer: install one and set JAVA_HOME, or run "
         f'pip install "fenceline-log[java]", which brings one; found={",".join(older) or "none"}'
     )
 

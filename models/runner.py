@@ -1,0 +1,217 @@
+"""Runs TLC, the checker of TLA+, on a copy of a model, and reads what it found.
+
+A model's file has the algorithm and the invariants alone. Here a copy of it is translated in a folder of its own, so
+no generated text is ever committed. A history that breaks an invariant is told by the model's variable `story`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fenceline_spark.java import NoJavaError
+from fenceline_spark.java import find as find_java
+from models.bounds import Bounds, Fault
+from tests.servers.install import CannotInstall, tlc
+
+HERE = Path(__file__).parent
+JAVA_MIN = 11
+BEGIN = "\\* BEGIN TRANSLATION"
+_DONE = re.compile(r"^Model checking completed. No error has been found.|^The number of states generated: ", re.M)
+_NOISE = re.compile(
+    r"TLC2 Version|Running |Parsing file|Semantic processing|Starting\.\.\.|Computing initial|Finished "
+)
+_PLACE = re.compile(r"line (\d+)(, col(?:umn)? \d+)?(?: to line \d+, col \d+)?")
+_VIOLATED = re.compile(r"^Error: Invariant (\w+) is violated", re.M)
+_STATE = re.compile(r"^State \d+: <.*>\n((?:.+\n)*)", re.M)
+_VARIABLE = re.compile(r"^/\\ (\w+) = (.*(?:\n(?!/\\ ).*)*)", re.M)
+_VALUE = re.compile(r'"([^"]*)"|([^",<>\s]+)')
+
+
+class ModelError(Exception):
+    """A model could not be checked. The message says why; nothing was found out."""
+
+
+class CheckerMissing(ModelError):
+    """There is no Java, or the checker can't be had. The message is one line."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run of the checker found."""
+
+    violated: str  # the name of an invariant; "" if all of them hold
+    wrong: str  # if an answer was not true: which, in the words of the model
+    history: tuple[Mapping[str, str], ...]  # of what breaks the invariant: the variables, state by state
+    states: int  # distinct ones, or those of all random histories
+    seconds: float
+    output: str
+
+    @property
+    def falls(self) -> str:
+        """What no longer holds, as bounds.py says it."""
+        return self.wrong if self.violated.endswith("AnswersAreTrue") else self.violated
+
+    @property
+    def steps(self) -> int:
+        return max(0, len(self.history) - 1)
+
+    def story(self) -> Iterator[str]:
+        """Yield a sentence for each step."""
+        for state in self.history[1:]:
+            yield sentence(state["story"])
+
+
+def check(
+    model: str,
+    *,
+    off: str = "",
+    bounds: Bounds | None = None,
+    fault: Fault | None = None,
+    histories: int = 0,
+    depth: int = 100,
+    is_long: bool = False,
+) -> Found:
+    """Check one model, with one worker: the same history each time.
+
+    Args:
+        off: The guard to switch off.
+        bounds: Constants that differ from those of the model's `.cfg`.
+        fault: A rule to change in the copy.
+        histories: How many random histories to try, in place of every state.
+        depth: How many steps a random history has at most.
+        is_long: The run takes minutes, so it is worth compiling well.
+
+    Raises:
+        ModelError: There is no Java or no checker, or the model does not parse, or can't be evaluated.
+    """
+    source = (HERE / f"{model}.tla").read_text()
+    if fault is not None:
+        if source.count(fault.old) != 1:
+            raise ModelError(f"a seeded fault must change one place of the model; model={model} fault={fault.name}")
+        source = source.replace(fault.old, fault.new)
+    wanted = {**(bounds or {}), "Off": f'{{"{off}"}}' if off else "{}"}
+    files = {f"{model}.tla": source, f"{model}.cfg": configured(model, wanted)}
+    options = ["-simulate", f"num={histories}", "-depth", str(depth), "-seed", "1"] if histories else []
+    return run(model, files, translate=model, options=options, is_long=is_long)
+
+
+def configured(name: str, bounds: Bounds) -> str:
+    """Return the text of a `.cfg` with other constants.
+
+    Raises:
+        ModelError: A constant is not there.
+    """
+    text = (HERE / f"{name}.cfg").read_text()
+    for constant, value in bounds.items():
+        text, replaced = re.subn(rf"^  {constant} = .*$", f"  {constant} = {value}", text, flags=re.M)
+        if not replaced:
+            raise ModelError(f"the configuration has no such constant; model={name} constant={constant}")
+    return text
+
+
+def run(
+    module: str, files: Mapping[str, str], *, translate: str, options: Sequence[str] = (), is_long: bool = False
+) -> Found:
+    """Translate one of ``files``, the one named ``translate``, and let TLC check ``module``.
+
+    Raises:
+        ModelError: There is no Java or no checker, or a file does not parse, or can't be evaluated.
+    """
+    java = _java()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fenceline-model.") as scratch:
+        for name, text in files.items():
+            Path(scratch, name).write_text(text)
+        # TLC unpacks its own modules into the folder for temporary files, where two runs would meet.
+        start = [*java, f"-Djava.io.tmpdir={scratch}"]
+        if not is_long:
+            start.insert(1, "-XX:TieredStopAtLevel=1")  # most runs take a second or two: compile fast, not well
+        said = _call([*start, "pcal.trans", "-nocfg", f"{translate}.tla"], scratch)
+        if "Translation completed" not in said:
+            raise ModelError(f"models/{translate}.tla does not parse: {_told(said)}")
+        translated = Path(scratch, f"{translate}.tla").read_text()
+        fixed = ["-workers", "1", "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
+        output = _call([*start, "tlc2.TLC", *fixed, *options, module], scratch)
+    violated = _VIOLATED.search(output)
+    if violated is None and not _DONE.search(output):
+        raise ModelError(_in_ours(output, translate, files[f"{translate}.tla"], translated))
+    history = tuple(_variables(state) for state in _STATE.findall(output)) if violated else ()
+    if violated and not history:  # the initial state breaks it, and has no number
+        history = (_variables(output),)
+    states = re.findall(r"(\d+) distinct states found|number of states generated: (\d+)", output)
+    return Found(
+        violated=violated[1] if violated else "",
+        wrong=sentence(history[-1].get("wrong", "")) if history else "",
+        history=history,
+        states=int("".join(states[-1])) if states else 0,
+        seconds=time.monotonic() - began,
+        output=output,
+    )
+
+
+def sentence(value: str) -> str:
+    """Return the words of a value of TLA+, which is a text or a tuple of them, as a sentence."""
+    words = " ".join(text or other for text, other in _VALUE.findall(value))
+    return re.sub(r" ([,:;])", r"\1", words)
+
+
+def comment_of(model: str, invariant: str) -> str:
+    """Return the sentence that stands above an invariant."""
+    found = re.search(rf"((?:^\\\*.*\n)+){invariant} ==", (HERE / f"{model}.tla").read_text(), re.M)
+    return " ".join(re.sub(r"^\\\* ?", "", found[1], flags=re.M).split()) if found else ""
+
+
+def _in_ours(output: str, model: str, source: str, translated: str) -> str:
+    """Return what TLC says of a model that it can't check, with the lines of our file, not of the translated copy."""
+    begin = source[: source.index(BEGIN)].count("\n") + 1
+    added = translated.count("\n") - source.count("\n")
+    lines = translated.splitlines()
+
+    def ours(found: re.Match[str]) -> str:
+        line = int(found[1])
+        if line <= begin:
+            return found[0]
+        if line > begin + added + 1:
+            return f"line {line - added}{found[2] or ''}"
+        text = lines[line - 1].strip()
+        if same := [at for at, own in enumerate(source.splitlines(), 1) if own.strip() == text]:
+            return f"line {same[0]}{found[2] or ''}"  # of the block define, which is translated as it is
+        label = re.findall(r"^(\w+)(?:\(self\))? ==", "\n".join(lines[:line]), re.M)[-1]
+        at = re.search(rf"^ *{label}:", source, re.M)
+        return f"line {source[: at.start()].count(chr(10)) + 1 if at else begin}, in what follows the label {label},"
+
+    told = output.partition("Error: The behavior up to this point")[0]
+    said = [line for line in told.splitlines() if line.strip() and not _NOISE.match(line)]
+    return f"models/{model}.tla can't be checked:\n  " + _PLACE.sub(ours, "\n  ".join(said[:15]))
+
+
+def _java() -> list[str]:
+    try:
+        java = find_java(os.environ, oldest=JAVA_MIN)
+    except NoJavaError:
+        raise CheckerMissing(f"the models need Java {JAVA_MIN} or newer: install one, or set JAVA_HOME") from None
+    try:
+        jar = tlc()
+    except CannotInstall as error:
+        raise CheckerMissing(f"the checker of the models can't be had: {error}") from None
+    return [str(java.command), "-XX:+UseSerialGC", "-Xmx4g", "-cp", str(jar)]
+
+
+def _call(command: list[str], folder: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def _told(output: str) -> str:
+    return " ".join(line.strip() for line in output.splitlines() if line.strip() and "Version" not in line)
+
+
+def _variables(text: str) -> Mapping[str, str]:
+    return {name: " ".join(value.split()) for name, value in _VARIABLE.findall(text)}

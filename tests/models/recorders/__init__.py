@@ -1,0 +1,7 @@
+"""One recorder for each model that has traces: ``record`` plays a seed, and ``WITHOUT`` names what it can leave out."""
+
+from __future__ import annotations
+
+from tests.models.recorders import append
+
+RECORDERS = {"Append": append}

@@ -1,0 +1,53 @@
+"""Each model in the checker: its invariants hold, and without any of its guards the one falls that bounds.py names."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from models.bounds import MODELS, Bounds, Fault
+from models.runner import CheckerMissing, Found, check
+
+pytestmark = pytest.mark.slow
+
+RUNS = [(name, label, bounds) for name, model in MODELS.items() for label, bounds in {"": {}, **model.runs}.items()]
+GUARDS = [(name, guard) for name, model in MODELS.items() for guard in model.guards]
+FAULTS = [(name, fault) for name, model in MODELS.items() for fault in model.faults]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _checker() -> None:
+    """Leave all of this out where no checker can be had; CI leaves nothing out."""
+    try:
+        check("Append", bounds={"Batches": "{b1}"})
+    except CheckerMissing as error:
+        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
+            raise
+        pytest.skip(str(error))
+
+
+def told(found: Found) -> str:
+    """Return the history that was found, for a test that fails."""
+    return "\n".join([f"{found.violated} {found.wrong}", *found.story()])
+
+
+@pytest.mark.parametrize(("model", "label", "bounds"), RUNS, ids=lambda value: value if isinstance(value, str) else "")
+def test_no_order_of_steps_breaks_an_invariant(model: str, label: str, bounds: Bounds) -> None:
+    found = check(model, bounds=bounds)
+    assert not found.violated, told(found)
+    assert found.states > 1_000
+
+
+@pytest.mark.parametrize(("model", "guard"), GUARDS)
+def test_without_a_guard_the_invariant_that_it_keeps_falls(model: str, guard: str) -> None:
+    expected = MODELS[model].guards[guard]
+    found = check(model, off=guard, bounds=expected.bounds)
+    assert found.falls == expected.falls, told(found)
+    assert bool(found.violated) != bool(expected.why)
+
+
+@pytest.mark.parametrize(("model", "fault"), FAULTS, ids=lambda value: getattr(value, "name", value))
+def test_a_rule_that_is_changed_in_a_copy_is_found(model: str, fault: Fault) -> None:
+    found = check(model, fault=fault, bounds=fault.bounds)
+    assert found.falls == fault.falls, told(found)

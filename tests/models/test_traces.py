@@ -1,0 +1,67 @@
+"""Recorded runs of the real code against the models: each line has a way, or the code is not the model's."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from models.runner import CheckerMissing
+from models.traces import Recording, explain
+from tests.models.recorders import RECORDERS
+
+pytestmark = pytest.mark.slow
+
+# Fixed seeds of at most 40 lines or so, each with something in it: a lost race, a late create, an unknown outcome.
+EXPLAINED = {
+    "Append": (22, 60, 119, 135),
+}
+# A run of code without one of its guards: the guard, the seed, and the kind of the line that has no way in the model.
+REFUSED = {
+    "Append": ("look after create", 22, "acknowledged"),
+}
+# A kind of line without which what follows has no way.
+NEEDED = {
+    "Append": "created",
+}
+
+
+def recorded(model: str, seed: int, without: str = "") -> Recording:
+    recording: Recording = RECORDERS[model].record(seed, without)
+    return recording
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _checker() -> None:
+    """Leave all of this out where no checker can be had; CI leaves nothing out."""
+    try:
+        explain(Recording("Append", [{"event": "look", "p": "p0"}], {"TraceBatches": frozenset({"b"})}))
+    except CheckerMissing as error:
+        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(("model", "seed"), [(model, seed) for model, seeds in EXPLAINED.items() for seed in seeds])
+def test_a_run_of_the_code_is_a_behaviour_of_the_model(model: str, seed: int) -> None:
+    verdict = explain(recorded(model, seed))
+    assert verdict.is_explained, str(verdict)
+    assert len(verdict.recording.events) >= 10
+
+
+@pytest.mark.parametrize("model", RECORDERS)
+def test_a_run_of_code_without_a_guard_is_refused(model: str) -> None:
+    guard, seed, kind = REFUSED[model]
+    verdict = explain(recorded(model, seed, guard))
+    assert not verdict.is_explained
+    assert verdict.recording.events[verdict.followed]["event"] == kind, str(verdict)
+
+
+@pytest.mark.parametrize("model", RECORDERS)
+def test_a_run_whose_first_effect_is_left_out_is_refused(model: str) -> None:
+    """A model that any lines would fit proves nothing."""
+    recording = recorded(model, EXPLAINED[model][0])
+    first = next(at for at, event in enumerate(recording.events) if event["event"] == NEEDED[model])
+    events = [*recording.events[:first], *recording.events[first + 1 :]]
+    assert not explain(replace(recording, events=events)).is_explained
