@@ -26,13 +26,13 @@ EXTENDS Naturals, Sequences, FiniteSets, TLC
 
 CONSTANTS OfA, OfB, OfC,  \* how many records each region produces, in each life of its topic
           Requests,       \* how many REQUESTs there are
-          Unasked,        \* the regions that a REQUEST may leave out: suspended, removed, or not known to a
+          Asks,           \* the sets of regions that a REQUEST may ask: others are suspended, removed, or not known to a
           Stopped,        \* links that bring nothing: "cb" if c takes nothing from b
           Updated,        \* the regions that follow UPDATEs
-          Late,           \* the regions whose topic is created later
+          Reading,        \* the regions that have a consumer
           Anew,           \* the regions whose topic may be deleted and created again, once
           Trimmed,        \* the regions whose log start moves, once in each life
-          OldAnswers,     \* TRUE: a source may show an earlier life of its topic after a later one
+          Restored,       \* those of Anew whose stores may be restored from before that: the earlier life is back
           None,
           Off             \* the guards that are switched off, to see what they are for
 
@@ -137,10 +137,10 @@ Moved(position, answer, source, at) ==
 
 \* What was here of third regions: the last number of each that is here.
 WasHere(taken) == [o \in Regions |-> [life |-> taken[o].life, n |-> taken[o].last]]
-Asks(topic, request) ==
+WithRequest(topic, request) ==
   [topic EXCEPT !.unanswered =
     @ \union {[id |-> request.n, position |-> Len(topic.log), had |-> WasHere(topic.taken)]}]
-Answers(topic, response) ==
+WithResponse(topic, response) ==
   [topic EXCEPT !.asked = [i \in DOMAIN topic.asked |->
     LET asked == topic.asked[i] IN
     IF /\ asked.id = response.n /\ response.of \in asked.regions
@@ -149,7 +149,7 @@ Answers(topic, response) ==
            [life |-> response.life, position |-> response.position, had |-> response.had]]
     ELSE asked]]
 WithMarker(topic, entry) ==
-  CASE entry.kind = "REQUEST" -> Asks(topic, entry) [] entry.kind = "RESPONSE" -> Answers(topic, entry)
+  CASE entry.kind = "REQUEST" -> WithRequest(topic, entry) [] entry.kind = "RESPONSE" -> WithResponse(topic, entry)
     [] OTHER -> topic
 Taken(topic, source, answer, at) ==
   LET known == topic.taken[source]
@@ -195,7 +195,7 @@ MayMove(topic, region, update) ==
 
 (* --algorithm Snapshot
 variables
-  topic = [r \in Regions |-> NewTopic(IF r \in Late THEN 0 ELSE 1)],  \* 0: it is not there yet
+  topic = [r \in Regions |-> NewTopic(1)],
   former = [r \in Regions |-> NewTopic(0)],  \* the life before: of some links, its segments may still be on their way
   requests = 0,    \* how many REQUESTs there were
   updates = {},    \* that were sent
@@ -210,26 +210,19 @@ end macro;
 process region \in Regions
 begin
 Work:
-  await topic[self].life /= 0 \/ self \in Late;
   either
-    \* A topic that comes late is created.
-    await topic[self].life = 0;
-    topic[self] := NewTopic(1);
-    tell(<< self, "creates its topic, later than others" >>);
-  or
     \* One of the region's own writers appends a record.
-    await topic[self].life /= 0;
     with n = OwnBelow(topic[self].log, self, topic[self].life, Len(topic[self].log)) + 1 do
       await n <= Records(self);
       topic[self] := Appended(topic[self], Record(self, topic[self].life, n));
       tell(<< self, "appends its record", n, "at offset", Len(topic[self].log) - 1 >>);
     end with;
-  or with source \in {s \in Regions : <<self, s>> \in Links /\ topic[self].life /= 0},
+  or with source \in {s \in Regions : <<self, s>> \in Links},
           \* What the source answered, now or when the function asked that appends only now. Such an answer may be of an
           \* earlier life, or of an earlier log start. But what it brings is let in only if the position has not moved.
           answer \in {known \in {topic[source], [topic[source] EXCEPT !.start = 0], former[source]} :
                        /\ known.life /= 0
-                       /\ topic[self].taken[source].life <= known.life \/ OldAnswers
+                       /\ known = former[source] => topic[self].taken[source].life <= known.life
                        /\ known.life \notin topic[self].taken[source].former \/ ~On("no earlier life again")} do
     \* "Pulling": the next entry is taken from a source. The create brings it, and moves the position (I18).
     await ~IsGap(topic[self].taken[source], answer, source) \/ ~On("a gap stops the link");
@@ -239,24 +232,22 @@ Work:
               "and puts it at offset", Len(topic[self].log) - 1 >>);
     end with;
   end with;
-  or with source \in {s \in Regions : topic[self].life /= 0 /\ IsGap(topic[self].taken[s], topic[s], s)} do
+  or with source \in {s \in Regions : IsGap(topic[self].taken[s], topic[s], s)} do
     \* An operator gives up what the source no longer keeps.
     with number = OwnBelow(topic[source].log, source, topic[source].life, topic[source].start) do
       topic[self] := Skipped(topic[self], source, topic[source].start, number);
       tell(<< self, "skips the records of", source, "up to", number >>);
     end with;
   end with;
-  or with left_out \in SUBSET Unasked do
+  or with asks \in Asks do
     \* "Snapshots" 1: REQUEST.
-    await self = Asker /\ topic[self].life /= 0 /\ requests < Requests;
-    with asks = Regions \ (left_out \union {self}) do
-      topic[self] := Appended(
-        [topic[self] EXCEPT !.asked = Append(@, [id |-> requests + 1, regions |-> asks, local |-> None, from |-> None,
-                                                 answers |-> [x \in asks |-> None]])],
-        [kind |-> "REQUEST", of |-> self, life |-> topic[self].life, n |-> requests + 1, regions |-> asks]);
-      requests := requests + 1;
-      tell(<< self, "appends REQUEST", requests, "to", asks, "at offset", Len(topic[self].log) - 1 >>);
-    end with;
+    await self = Asker /\ requests < Requests;
+    topic[self] := Appended(
+      [topic[self] EXCEPT !.asked = Append(@, [id |-> requests + 1, regions |-> asks, local |-> None, from |-> None,
+                                               answers |-> [x \in asks |-> None]])],
+      [kind |-> "REQUEST", of |-> self, life |-> topic[self].life, n |-> requests + 1, regions |-> asks]);
+    requests := requests + 1;
+    tell(<< self, "appends REQUEST", requests, "to", asks, "at offset", Len(topic[self].log) - 1 >>);
   end with;
   or with request \in topic[self].unanswered do
     \* "Snapshots" 2: RESPONSE. It says what was here at the REQUEST's offset, however late it comes.
@@ -283,7 +274,7 @@ Work:
       tell(<< self, "completes snapshot", asked.id, "at L", asked.local >>);
     end with;
   end with;
-  or with to \in {i \in topic[self].mark + 1 .. Len(topic[self].log) : i > topic[self].start} do
+  or with to \in {i \in topic[self].mark + 1 .. Len(topic[self].log) : self \in Reading /\ i > topic[self].start} do
     \* A consumer acknowledges all up to a record. What is acknowledged before a snapshot, or before an UPDATE, could as
     \* well be acknowledged then: nothing asks for marks earlier.
     await topic[self].log[to].kind = "record";
@@ -311,10 +302,13 @@ Work:
   end with;
   or
     \* The topic is deleted, and created anew: another life. Its log is empty, and so is its subscription.
-    await self \in Anew /\ topic[self].life = 1;
-    former[self] := [NewTopic(1) EXCEPT !.log = topic[self].log, !.start = topic[self].start] ||
-    topic[self] := NewTopic(2);
+    await self \in Anew /\ former[self].life = 0;
+    former[self] := topic[self] || topic[self] := NewTopic(2);
     tell(<< self, "creates its topic anew" >>);
+  or
+    await self \in Restored /\ topic[self].life = 2;
+    topic[self] := former[self] || former[self] := topic[self];
+    tell(<< self, "is restored from before it created its topic anew" >>);
   end either;
   goto Work;
 end process;
@@ -327,11 +321,12 @@ View == << topic, former, requests, updates, done, wrong >>
 ---------------------------------------------------------------------------------------------------------------------
 Others(r) == Regions \ {r}
 Numbers(r, o, life) == LET seq == NumbersOf(topic[r].log, o, life) IN [i \in DOMAIN seq |-> seq[i].n]
-IsPresent(entry) == entry.life = topic[entry.of].life
+\* A present life: it is the origin's, and no later one was taken in x (that matters where the origin was restored).
+IsPresent(entry, x) == entry.life = topic[entry.of].life /\ entry.life = LifeHere(topic[x], x, entry.of)
 
 \* I17: of one life of an origin's topic, each record is here once, and in order.
 I17_OnceAndInOrder ==
-  \A r \in Regions, o \in Regions : \A life \in 1 .. topic[o].life :
+  \A r \in Regions, o \in Regions : \A life \in {topic[o].life, former[o].life} :
     LET numbers == Numbers(r, o, life) IN \A i \in 1 .. Len(numbers) - 1 : numbers[i] < numbers[i + 1]
 
 \* I17: of the life in which its position counts, a region has the records with numbers start + 1 to count.
@@ -362,7 +357,7 @@ I21_SnapshotsAreSound ==
     LET at == snapshot.positions[x] IN
     at /= None => (at.life = topic[x].life =>
       \A entry \in RecordsBelow(topic[x].log, at.position) :
-        \/ ~IsPresent(entry)
+        \/ ~IsPresent(entry, x)
         \/ snapshot.from[entry.of].life = entry.life /\ entry.n <= snapshot.from[entry.of].n
         \/ entry \in RecordsBelow(topic[Asker].log, snapshot.local))
 
