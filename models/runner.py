@@ -1,7 +1,7 @@
 """Runs TLC, the checker of TLA+, on a copy of a model, and reads what it found.
 
 A model's file has the algorithm and the invariants alone. Here a copy of it is translated in a folder of its own, so
-no generated text is ever committed. A history that breaks an invariant is told by the model's variable `story`.
+no generated text is ever committed. The model's variable `story` has the sentences of a history.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _in_ours(output: str, model: str, source: str, translated: str) -> str:
             return f"line {same[0]}{found[2] or ''}"  # of the block define, which is translated as it is
         label = re.findall(r"^(\w+)(?:\(self\))? ==", "\n".join(lines[:line]), re.M)[-1]
         at = re.search(rf"^ *{label}:", source, re.M)
-        return f"line {source[: at.start()].count(chr(10)) + 1 if at else begin}, in what follows the label {label},"
+        return f"line {source[: at.start()].count(chr(10)) + 1 if at else begin}, in the step {label}"
 
     told = output.partition("Error: The behavior up to this point")[0]
     said = [line for line in told.splitlines() if line.strip() and not _NOISE.match(line)]

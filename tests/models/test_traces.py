@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 EXPLAINED = {
     "Append": (22, 60, 119, 135),
 }
-# A run of code without one of its guards: the guard, the seed, and the kind of the line that has no way in the model.
+# A run of code without a guard: the guard, the seed, and the kind of the line that has no way in the model.
 REFUSED = {
     "Append": ("look after create", 22, "acknowledged"),
 }
