@@ -24,7 +24,8 @@
    `story` says what each step does, for those who read a history. It decides nothing. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
-CONSTANTS OfA, OfB, OfC,  \* how many records each region produces, in each life of its topic
+CONSTANTS OfA, OfB, OfC,  \* how many records each region produces
+          OfNewLives,     \* and how many in a second life of its topic
           Requests,       \* how many REQUESTs there are
           Asks,           \* the sets of regions that a REQUEST may ask: others are suspended, removed, or not known to a
           Stopped,        \* links that bring nothing: "cb" if c takes nothing from b
@@ -46,7 +47,8 @@ On(guard) == guard \notin Off
 
 Regions == {"a", "b", "c"}
 Asker == "a"
-Records(region) == CASE region = "a" -> OfA [] region = "b" -> OfB [] region = "c" -> OfC
+Records(region, life) ==
+  IF life = 2 THEN OfNewLives ELSE CASE region = "a" -> OfA [] region = "b" -> OfB [] region = "c" -> OfC
 Links == {<<t, s>> \in Regions \X Regions : t /= s /\ t \o s \notin Stopped}  \* target, source: the target pulls
 Max(i, j) == IF i > j THEN i ELSE j
 
@@ -213,7 +215,7 @@ Work:
   either
     \* One of the region's own writers appends a record.
     with n = OwnBelow(topic[self].log, self, topic[self].life, Len(topic[self].log)) + 1 do
-      await n <= Records(self);
+      await n <= Records(self, topic[self].life);
       topic[self] := Appended(topic[self], Record(self, topic[self].life, n));
       tell(<< self, "appends its record", n, "at offset", Len(topic[self].log) - 1 >>);
     end with;
@@ -351,6 +353,13 @@ I18_PositionIsInTheLog ==
     IN /\ position.last = IF Len(numbers) = 0 THEN 0 ELSE numbers[Len(numbers)]
        /\ position.last <= position.count /\ position.start <= position.count
 
+\* I20: a position counts in a life: its count is that of the own records below its next offset in that life's log.
+I20_PositionIsOfItsLife ==
+  \A r \in Regions : \A o \in Others(r) :
+    LET position == topic[r].taken[o]
+        source == IF position.life = topic[o].life THEN topic[o] ELSE former[o]
+    IN position.life = 0 \/ position.count = OwnBelow(source.log, o, source.life, position.next)
+
 \* I21: each record below p_x in x, of a present life, with a number above the snapshot's `from`, lies below L in a.
 I21_SnapshotsAreSound ==
   \A snapshot \in topic[Asker].snapshots, x \in Regions :
@@ -368,5 +377,5 @@ I22_NothingIsPassedUnoffered ==
     topic[r].log[i].kind = "record" => topic[r].log[i] \in done
 
 \* I22: an UPDATE moves a mark forward only.
-I22_MovesAreRight == wrong = ""
+I22_ForwardOnly == wrong = ""
 =============================================================================
