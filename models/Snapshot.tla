@@ -56,7 +56,7 @@ Max(i, j) == IF i > j THEN i ELSE j
 Record(o, life, n) == [kind |-> "record", of |-> o, life |-> life, n |-> n]
 IsOf(entry, o, life) == entry.kind = "record" /\ entry.of = o /\ entry.life = life
 NumbersOf(log, o, life) == LET Test(entry) == IsOf(entry, o, life) IN SelectSeq(log, Test)
-OwnBelow(log, o, life, offset) == Len(NumbersOf(SubSeq(log, 1, offset), o, life))
+OwnBelow(log, o, life, offset) == Cardinality({i \in 1 .. Len(log) : i <= offset /\ IsOf(log[i], o, life)})
 RecordsBelow(log, offset) == {log[i] : i \in {i \in 1 .. offset : log[i].kind = "record"}}
 
 \* The position of a region in the log of another one: what was taken of it.

@@ -125,11 +125,18 @@ SNAPSHOT = Model(
             bounds={**GAP_OR_LATE, "OfC": "3"},
         ),
         Fault(
-            "a marker that begins a new life keeps the count of the earlier one",
-            old="IF is_same THEN position.count ELSE below",
-            new="position.count",
+            "the position in a new life keeps the offset of the earlier one, if that is higher",
+            old="next |-> at,",
+            new="next |-> Max(at, position.next),",
             falls="I20_PositionIsOfItsLife",
-            bounds={"OfB": "0", "Anew": '{"c"}', "Reading": '{"a"}'},
+            bounds={**NEW_ORIGIN, "OfC": "2", "OfNewLives": "2"},
+        ),
+        Fault(
+            "a marker that comes first counts what was trimmed as if it were here",
+            old="IF is_same THEN position.last ELSE 0",
+            new="count",
+            falls="I18_PositionIsInTheLog",
+            bounds={**ONE_ASKED, "OfA": "1", "OfB": "0", "OfC": "0", "Trimmed": '{"a"}'},
         ),
     ),
     runs={
