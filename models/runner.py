@@ -160,7 +160,9 @@ def run(
 
 def sentence(value: str) -> str:
     """Return the words of a value of TLA+, which is a text or a tuple of texts and values, as a sentence."""
-    words = " ".join(text or other.strip() for text, other in _WORD.findall(value.removeprefix("<<").removesuffix(">>")))
+    words = " ".join(
+        text or other.strip() for text, other in _WORD.findall(value.removeprefix("<<").removesuffix(">>"))
+    )
     return re.sub(r" ([,:;])", r"\1", " ".join(words.split()))
 
 
