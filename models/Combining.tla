@@ -2,8 +2,9 @@
 (* How one create commits the batches of many processes: offers, the round, and the segment that lists offers.
    DESIGN.md: "Combining"; invariant I16, and I7 for offers.
 
-   Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a
-   process may be frozen, for as long as it likes, or die.
+   Read the algorithm like a program. Each label is one atomic step. It has one store call at most, but for `ReadRound`
+   and the reads of `Wait`, which say why more is the same. Between two labels a process may be frozen, for as long as it
+   likes, or die.
 
    An offer is a batch that waits in an item of its own, where each process finds it. The round is one item: it says
    which offers the segment at one place may list (`bound`, at the place `offset`), and which may be bound no more
@@ -209,6 +210,8 @@ Unsure: \* It is not put again, and not withdrawn, before a read has shown it.
     offer[self] := "there"; tell(<< "the process of", self, "puts the offer again" >>); goto Wait;
   end either;
 Wait: \* It follows the log, and reads the round.
+  \* Where the round binds the offer, the segment at the round's offset is read in the same step: if the round changed
+  \* between the two, the withdrawal fails.
   either
     with k \in 0 .. End - 1, read \in Read(k) do
       await self \in read;
@@ -280,7 +283,7 @@ World:
   end with;
   or with tail \in round.offset .. End, moved \in Moved(round, tail), kept \in {moved, Dropped(moved, There)},
           lists \in SUBSET Free(kept, There) do
-    \* A process that is not frozen writes the round.
+    \* A process that is not frozen writes the round, at the log's end as it knows it.
     round := [kept EXCEPT !.bound = @ \union lists];
     tied[tail] := tied[tail] \union kept.bound \union lists; current := {};
     tell(<< "a rival writes the round:" >> \o Words(round));
