@@ -30,7 +30,7 @@ _LITERAL = re.compile(r"(?<=[a-z])::\n\n(?P<indent> +)\S.*(?:\n(?:(?P=indent).*)
 _ITEM = re.compile(r"^\s*- ", re.MULTILINE)
 _BLOCK = re.compile(r"^([-*]|\d+\.|#+|>)\s+")
 _PROGRAM = re.compile(r"^(import|from|def) |^\s*\w+(, \w+)* = |\{ \w+: |</?\w+>", re.MULTILINE)  # a string that is code
-_GUARD = re.compile(r"""\(?\bmodel:\s+\w+,\s+"[^"]+"\)?""")  # the name of a guard is a citation, and no part of a sentence
+_GUARD = re.compile(r"""\(?\bmodel:\s+\w+,\s+"[^"]+"\)?""")  # a model's guard is cited: that is no part of a sentence
 _DIRECTIVE = re.compile(r"#\s*(noqa|type:|ruff|pragma)")
 
 Finding = tuple[int, str]  # the line, and what is wrong there
