@@ -30,9 +30,9 @@ from fenceline.log.state import PartitionState, TentativeState
 def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | None:
     """Return the epoch of the marker that ends this access; ``None`` where the log has ended it already.
 
-    Exclusive access ends with its own epoch. Were its marker not in the log yet, it would never be: none is appended after
-    one whose epoch is not lower. For shared access the log has no name, so only a higher epoch ends it. That epoch ends the
-    access of the other shared sessions, too, and they claim again.
+    Exclusive access ends with its own epoch. Were its marker not in the log yet, it would never be: none is appended
+    after one whose epoch is not lower. For shared access the log has no name, so only a higher epoch ends it. That
+    epoch ends the access of the other shared sessions, too, and they claim again.
     """
     if fence.mode == EXCLUSIVE:
         # model: Access, "a fence comes before its marker, too"
