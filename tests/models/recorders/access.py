@@ -18,13 +18,13 @@ from fenceline.access.claims import reconnect
 from fenceline.access.claims.snapshot import ItemTransaction
 from fenceline.access.ownership.own import OwnAttempt
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, AccessItem, Holder
-from fenceline.access.session import RESERVED, SEVERED, SessionItem
+from fenceline.access.session import LIVE, RESERVED, SEVERED, SessionItem
 from fenceline.errors import FencelineError
 from fenceline.format.batch import decode
 from fenceline.format.control import ACCESS, EXCLUSIVE, SHARED, parse_marker
 from fenceline.model.requests import ClaimRequest
 from fenceline.ports import Change, Put
-from models.traces import Event, Recording, Value
+from models.traces import Event, Recording
 from tests.simulation.access import clients, test_guards
 from tests.simulation.access.clients import LOCK, TOPIC, Stage
 from tests.simulation.access.requests import Grant, Sending
@@ -44,12 +44,14 @@ WITHOUT: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the marker is in the records' segment": test_guards.appends_no_marker_back,
     "fences before the answer": test_guards.answers_before_its_fences,
 }
+Told = Mapping[str, Any]  # a member of a line
+
 HOLDERS = 3
 ROUNDS = 3
 LEASE_MS = 1_000
 PATIENCE_MS = 8_000
 APART_MS = 2_500  # half of it is the time from one request of a client to the next
-FAULTS = Faults(slow=0.02, answer_lost=0.02, freeze=0.01, freeze_ms=6_000, crash=0.003, lands_after_ms_max=10_000)
+FAULTS = Faults(slow=0.04, answer_lost=0.03, freeze=0.02, freeze_ms=6_000, crash=0.004, lands_after_ms_max=10_000)
 PLAN = AccessPlan(
     processes=3,
     partitions=1,
@@ -85,10 +87,10 @@ class Lines:
 
     run: scenario.Run
     events: list[Event] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)  # of sessions, by their ids
+    names: dict[str, str] = field(default_factory=dict)  # by their ids, of sessions that a line names
     sent: dict[str, tuple[str, int] | None] = field(default_factory=dict)  # the grant of each attempt
-    item: Event = field(default_factory=lambda: _item(AccessItem()))
-    sessions: dict[str, Event] = field(default_factory=dict)
+    item: Told = field(default_factory=lambda: _item(AccessItem()))
+    sessions: dict[str, Told] = field(default_factory=dict)
     drafts: list[ItemTransaction] = field(default_factory=list)  # of reconnections
     resumes: list[Change] = field(default_factory=list)  # writes of these
 
@@ -121,17 +123,19 @@ class Lines:
         patch.setattr(OwnAttempt, "attempt", attempt_noted)
 
     def wrote(self, changes: Sequence[Change]) -> None:
-        item, changed = self.item, dict[str, Event]()
+        item, changed = self.item, dict[str, Told]()
         for change in changes:
             if isinstance(change, Put) and change.key.sort == "access":
                 item = _item(AccessItem.from_value(change.value, change.version), self.name)
-            elif isinstance(change, Put) and change.key.partition.startswith("sessions/"):
-                session = SessionItem.from_value(change.key.sort, change.value, change.version)
-                known, now = self.sessions.get(self.name(change.key.sort)), _session(session, self.name)
-                if now != (known or _session(SessionItem(session.session_id, "", 0, 0, 0), self.name)):
-                    changed[self.name(change.key.sort)] = now
-        told: Event = {"item": item, "sessions": tuple(changed.values())}
-        resumes = [one for change in changes for one in self.resumes if change is one and one.key.sort in self.names]
+            elif isinstance(change, Put) and _is_session(change):
+                session = _session(SessionItem.from_value(change.key.sort, change.value, change.version))
+                if session != self.sessions.get(change.key.sort, NEW_SESSION):
+                    changed[change.key.sort] = session
+        told: dict[str, Any] = {
+            "item": item,
+            "sessions": tuple({"by": self.name(i), **one} for i, one in changed.items()),
+        }
+        resumes = [one for change in changes for one in self.resumes if change is one and _is_session(one)]
         if resumes:
             by, (granted,) = self.name(resumes[0].key.sort), item["granted"]
             self.events.append({"event": "resumed", "by": by, "epoch": granted["epoch"], **told})
@@ -161,21 +165,25 @@ class Lines:
             self.events.append({"event": "marker", "to": to, "epoch": epoch})
 
     def granted(self, session_id: str, mode: str, epoch: int) -> None:
-        told: Event = {"by": self.name(session_id), "mode": _mode(mode), "epoch": epoch}
+        told: dict[str, Any] = {"by": self.name(session_id), "mode": _mode(mode), "epoch": epoch}
         self.events.append({"event": "granted", **told})
 
     def told_severed(self, session_id: str) -> None:
         self.events.append({"event": "severed", "by": self.name(session_id)})
 
 
+def _is_session(change: Change) -> bool:
+    return change.key.partition.startswith("sessions/")
+
+
 def _mode(mode: str) -> str:
     return "shared" if mode == SHARED else "exclusive"
 
 
-def _item(item: AccessItem, name: Callable[[str], str] = str) -> Event:
+def _item(item: AccessItem, name: Callable[[str], str] = str) -> Told:
     """Return a partition's item as a line has it: what is absent is an empty tuple."""
 
-    def held(holder: Holder | None, **more: Value) -> tuple[object, ...]:
+    def held(holder: Holder | None, **more: bool) -> tuple[object, ...]:
         return () if holder is None else ({"by": name(holder.session_id), "epoch": holder.epoch, **more},)
 
     granted = item.granted
@@ -183,18 +191,19 @@ def _item(item: AccessItem, name: Callable[[str], str] = str) -> Event:
     return {"epoch": item.epoch, "claim": held(item.claim), "granted": held(granted, **ended)}
 
 
-def _session(session: SessionItem, name: Callable[[str], str]) -> Event:
+def _session(session: SessionItem) -> Told:
     """Return a session's item as a line has it. Of a severed one the model keeps what was reserved."""
     is_severed = session.state == SEVERED
-    states = {"live": "granted"}
     holds = [
-        {"at": "p0", "epoch": h.epoch, "mode": _mode(h.mode), "is": states.get(h.state, h.state)}
+        {"at": "p0", "epoch": h.epoch, "mode": _mode(h.mode), "is": "granted" if h.state == LIVE else h.state}
         for h in session.holds
         if not is_severed or h.state == RESERVED
     ]
     fences = [{"at": "p0", "epoch": one.epoch, "mode": _mode(one.mode)} for one in session.fences]
-    told: Event = {"by": name(session.session_id), "severed": is_severed}
-    return {**told, "holds": tuple(holds), "fences": tuple(fences)}
+    return {"severed": is_severed, "holds": tuple(holds), "fences": tuple(fences)}
+
+
+NEW_SESSION = _session(SessionItem("", "", 0, 0, 0))
 
 
 # The clients
