@@ -165,7 +165,7 @@ COMBINING = Model(
     ),
     deep={
         "two offers": Deep({"Offers": "{o1, o2}", **TWO_PLACES}),
-        "two combiners in full": Deep({"Combiners": "{c1, c2}", **TWO_PLACES}),
+        "two combiners in full": Deep({"Combiners": "{c1, c2}"}),
     },
 )
 
