@@ -102,4 +102,4 @@ def test_the_pages_table_has_each_invariant_with_the_guards_that_keep_it(model: 
     answers = next((name for name in kept if name.endswith("AnswersAreTrue")), "")
     if answers:
         kept[answers] = {guard for guard, fallen in falls.items() if fallen and fallen not in kept}
-    assert {name: set(re.findall(r"“([^”]+)”", row)) for name, row in rows.items()} == kept
+    assert {name: set(re.findall(r"`([^`]+)`", row)) for name, row in rows.items()} == kept
