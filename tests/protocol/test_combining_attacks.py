@@ -575,3 +575,22 @@ def test_a_sealed_log_frees_no_offer_that_was_listed_since_the_round_was_read(
     while mine.outcome is None:
         combiner._combine()
     assert type(mine.outcome) is (Appended if is_listed else StaleTopicId)
+
+
+def test_a_late_create_that_is_folded_after_the_look_says_nothing_of_the_rounds_segment(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I16: what lies at the round's offset is known only from what was read before the look that shows it is kept."""
+    log = creator(service)
+    append(log, "a")
+    combiner, base = combiner_of(log), segments(service)[-1].base_offset
+    partition, is_kept = combiner._partition, combiner._is_kept
+    partition.last_listed = (-1, ())
+
+    def looks(offset: int) -> bool:
+        found = is_kept(offset)
+        partition.last_listed = (base, ("bound",))  # another thread, of a process that was frozen here
+        return found
+
+    monkeypatch.setattr(combiner, "_is_kept", looks)
+    assert list(combiner._listed_at(Round(base, ("bound",))) or ()) == []

@@ -103,9 +103,10 @@ class RoundKeeper(OwnOffers):
         """Return what the segment at the round's offset lists; ``None`` below the log start."""
         if not known.bound:
             return ()
+        # Taken before the look: another thread of a process that was frozen may fold a late create after it.
+        base, listed = self._partition.last_listed
         if not self._is_kept(known.offset):
             return None
-        base, listed = self._partition.last_listed
         if base == known.offset:
             return listed
         try:
