@@ -35,7 +35,7 @@ CONSTANTS Sessions,
           Off         \* the guards that are switched off, to see what they are for
 
 Guards == {"the marker's epoch is above the state's", "grant only after the marker", "grant only what is still reserved",
-           "grant on the session's version", "grant all or none", "a reservation is no grant",
+           "grant on the session's version", "grant all or none", "an epoch is reserved once", "a reservation is no grant",
            "write the end before acting on it", "an end counts for its own session",
            "a reconnection writes what it read", "the marker is in the records' segment",
            "append only while the state names the grant", "the mode of the grant counts",
@@ -167,7 +167,8 @@ Claim:
     \* Any of the holders may be taken for lapsed.
     with s \in Live, wanted \in SUBSET Partitions \ {{}}, look \in Looks(s),
          over \in SUBSET UNION {Exclusives(p, look[p]) : p \in wanted},
-         epochs = [p \in wanted |-> Max(item[p].epoch, look[p].epoch) + 1],
+         epochs = [p \in wanted |-> 1 + IF On("an epoch is reserved once") THEN Max(item[p].epoch, look[p].epoch)
+                                        ELSE look[p].epoch],
          holds = AfterEnd(s, Others(s, wanted, {"reserved"}), Written(over)) do
       await \A p \in wanted : epochs[p] <= LastEpoch;
       item := [p \in Partitions |->
