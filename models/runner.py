@@ -31,7 +31,8 @@ _PLACE = re.compile(r"line (\d+)(, col(?:umn)? \d+)?(?: to line \d+, col \d+)?")
 _VIOLATED = re.compile(r"^Error: Invariant (\w+) is violated", re.M)
 _STATE = re.compile(r"^State \d+: <.*>\n((?:.+\n)*)", re.M)
 _VARIABLE = re.compile(r"^/\\ (\w+) = (.*(?:\n(?!/\\ ).*)*)", re.M)
-_VALUE = re.compile(r'"([^"]*)"|([^",<>\s]+)')
+_NESTED = r"\[[^\[\]]*\]|\{(?:\[[^\[\]]*\]|[^{}])*\}|<<(?:[^<>]|\|->)*>>"  # a record, a set and a tuple, as they are
+_WORD = re.compile(rf'"([^"]*)"|((?:{_NESTED}|[^",\[{{<\s])+)')
 
 
 class ModelError(Exception):
@@ -158,9 +159,11 @@ def run(
 
 
 def sentence(value: str) -> str:
-    """Return the words of a value of TLA+, which is a text or a tuple of them, as a sentence."""
-    words = " ".join(text or other for text, other in _VALUE.findall(value))
-    return re.sub(r" ([,:;])", r"\1", words)
+    """Return the words of a value of TLA+, which is a text or a tuple of texts and values, as a sentence."""
+    words = " ".join(
+        text or other.strip() for text, other in _WORD.findall(value.removeprefix("<<").removesuffix(">>"))
+    )
+    return re.sub(r" ([,:;])", r"\1", " ".join(words.split()))
 
 
 def comment_of(model: str, invariant: str) -> str:

@@ -194,7 +194,7 @@ def _read_once(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
             raise unknown_partition(known.topic, partition)
     items = {p: access_from_item(found.get(key)) for p, key in access_keys.items()}
     second = _second_keys(wanted, items, found)
-    # After the items: the log that is read now has the markers of what they grant.
+    # After the items: if they say that access is granted, the log that is read now has its marker.
     # model: Access, "look at the log after the items"
     tails = [partial(_state, appenders, topic, p) for p in partitions]
     reads = [partial(context.items.get, some) for some in _chunks(second)]
