@@ -129,7 +129,10 @@ ACCESS = Model(
         "two epochs, one session shares": Deep({"Sharers": "{s1}", "LastEpoch": "1"}),
         "three epochs, no session shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
         "three sessions, three epochs": Deep({"Sharers": "{}", "LastEpoch": "2", "Sessions": "{s1, s2, s3}"}),
-        "two partitions, two epochs": Deep({**UNSHARED, "Partitions": "{p1, p2}"}),
+        "two partitions, all of it": Deep(
+            {"LastEpoch": "2", "Sessions": "{s1, s2, s3}", "Sharers": "{s1, s2, s3}", "Partitions": "{p1, p2}"},
+            histories=5_000,
+        ),
     },
 )
 
