@@ -95,6 +95,7 @@ ACCESS = Model(
         "grant only what is still reserved": Guard("Granted", UNSHARED),
         "grant on the session's version": Guard("SeveredThenAnswered", UNSHARED),
         "grant all or none": Guard("AllOrNone", {**UNSHARED, "Partitions": "{p1, p2}"}),
+        "an epoch is reserved once": Guard("EndedIsFinal", UNSHARED),
         "a reservation is no grant": Guard("OnlyWhatWasGranted", UNSHARED),
         "write the end before acting on it": Guard("EndedIsFinal", UNSHARED),
         "an end counts for its own session": Guard("OnlyAfterAnEnd", UNSHARED),
@@ -120,12 +121,18 @@ ACCESS = Model(
             bounds=UNSHARED,
         ),
     ),
-    runs={"two epochs, no session shares": UNSHARED},
+    runs={
+        "two epochs, no session shares": UNSHARED,
+        "two partitions": {"Sharers": "{}", "Partitions": "{p1, p2}"},
+    },
     deep={
         "two epochs, one session shares": Deep({"Sharers": "{s1}", "LastEpoch": "1"}),
         "three epochs, no session shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
-        "three sessions": Deep({**UNSHARED, "Sessions": "{s1, s2, s3}"}),
-        "two partitions": Deep({"Sharers": "{}", "Partitions": "{p1, p2}"}),
+        "three sessions, three epochs": Deep({"Sharers": "{}", "LastEpoch": "2", "Sessions": "{s1, s2, s3}"}),
+        "two partitions, all of it": Deep(
+            {"LastEpoch": "2", "Sessions": "{s1, s2, s3}", "Sharers": "{s1, s2, s3}", "Partitions": "{p1, p2}"},
+            histories=5_000,
+        ),
     },
 )
 

@@ -23,7 +23,9 @@ from tests.servers.install import CannotInstall, tlc
 HERE = Path(__file__).parent
 JAVA_MIN = 11
 BEGIN = "\\* BEGIN TRANSLATION"
-_DONE = re.compile(r"^Model checking completed. No error has been found.|^The number of states generated: ", re.M)
+_DONE = re.compile(
+    r"^Model checking completed. No error has been found.|^Progress: \d+ states checked.\nFinished in ", re.M
+)
 _NOISE = re.compile(
     r"TLC2 Version|Running |Parsing file|Semantic processing|Starting\.\.\.|Computing initial|Finished "
 )
@@ -147,7 +149,7 @@ def run(
     history = tuple(_variables(state) for state in _STATE.findall(output)) if violated else ()
     if violated and not history:  # the initial state breaks it, and has no number
         history = (_variables(output),)
-    states = re.findall(r"(\d+) distinct states found|number of states generated: (\d+)", output)
+    states = re.findall(r"(\d+) distinct states found|Progress: (\d+) states checked", output)
     return Found(
         violated=violated[1] if violated else "",
         wrong=sentence(history[-1].get("wrong", "")) if history else "",
