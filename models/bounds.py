@@ -55,7 +55,7 @@ SAME_SIZE = {"Long": "{}"}
 APPEND = Model(
     guards={
         "create if absent": Guard("I1_NeverOverwritten"),
-        "judge again": Guard("I7: acknowledged, but not in the log"),
+        "judge again": Guard("I2_I3_JudgedAtItsOffset"),
         "judge while young": Guard("I2_I3_JudgedAtItsOffset"),
         "drop an old state": Guard("I5_HeadIsTrue"),
         "look after create": Guard("I7: acknowledged, but not in the log"),
@@ -83,6 +83,89 @@ APPEND = Model(
     deep={
         "three batches": Deep({"Batches": "{b1, b2, b3}"}),
         "two processes in full": Deep({"Processes": "{p1, p2}", **SAME_SIZE}),
+    },
+)
+
+UNSHARED = {"Sharers": "{}", "LastEpoch": "1"}
+
+ACCESS = Model(
+    guards={
+        "the marker's epoch is above the state's": Guard("I8_EpochsNeverFall", UNSHARED),
+        "grant only after the marker": Guard("Granted", UNSHARED),
+        "grant only what is still reserved": Guard("Granted", UNSHARED),
+        "grant on the session's version": Guard("SeveredThenAnswered", UNSHARED),
+        "grant all or none": Guard("AllOrNone", {**UNSHARED, "Partitions": "{p1, p2}"}),
+        "a reservation is no grant": Guard("OnlyWhatWasGranted", UNSHARED),
+        "write the end before acting on it": Guard("EndedIsFinal", UNSHARED),
+        "an end counts for its own session": Guard("OnlyAfterAnEnd", UNSHARED),
+        "a reconnection writes what it read": Guard("EndedIsFinal", UNSHARED),
+        "the marker is in the records' segment": Guard("SingleWriter", UNSHARED),
+        "append only while the state names the grant": Guard("SingleWriter", UNSHARED),
+        "the mode of the grant counts": Guard("SingleWriter", UNSHARED),
+        "create at the judged offset": Guard("SingleWriter", UNSHARED),
+        "look at the log after the items": Guard("SeveredThenAnswered"),
+        "fences before the answer": Guard("SeveredThenAnswered", UNSHARED),
+        "the list keeps closed and ended grants": Guard("SeveredThenAnswered", UNSHARED),
+        "a shared grant's fence raises the epoch": Guard("SeveredThenAnswered"),
+        "a fence comes before its marker, too": Guard(
+            bounds=UNSHARED, why="a second line: what is fenced was granted, so its marker is in the log already"
+        ),
+    },
+    faults=(
+        Fault(
+            "a fence is appended whatever the log says by then",
+            old="IF State(fence.at) = Marker(s, fence.epoch)",
+            new="IF TRUE",
+            falls="I8_EpochsNeverFall",
+            bounds=UNSHARED,
+        ),
+    ),
+    runs={"two epochs, no session shares": UNSHARED},
+    deep={
+        "two epochs, one session shares": Deep({"Sharers": "{s1}", "LastEpoch": "1"}),
+        "three epochs, no session shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
+        "three sessions": Deep({**UNSHARED, "Sessions": "{s1, s2, s3}"}),
+        "two partitions": Deep({"Sharers": "{}", "Partitions": "{p1, p2}"}),
+    },
+)
+
+TWO_PLACES = {"Size": "2"}
+TWICE, NOT_WRITTEN = "I16_ListedOnce", "I16_NotWrittenIsListedNowhere"
+
+COMBINING = Model(
+    guards={
+        "bound only grows": Guard(TWICE, TWO_PLACES),
+        "leave only what was read": Guard(TWICE, TWO_PLACES),
+        "done keeps what is there": Guard(TWICE, TWO_PLACES),
+        "done is not bound again": Guard(TWICE, TWO_PLACES),
+        "all offers were read": Guard(TWICE, TWO_PLACES),
+        "round before offers": Guard(TWICE, TWO_PLACES),
+        "round on its version": Guard(NOT_WRITTEN, TWO_PLACES),
+        "a round never moves back": Guard(NOT_WRITTEN, TWO_PLACES),
+        "lost below the log start": Guard(TWICE, TWO_PLACES),
+        "list only what is bound": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdraw only what is free": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal on the round's version": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal moves the round": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal needs the offer": Guard(NOT_WRITTEN, TWO_PLACES),
+        "refuse only what was withdrawn": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdraw only what was seen": Guard(NOT_WRITTEN, TWO_PLACES),
+        "put once": Guard(TWICE, TWO_PLACES),
+        "look after the segment": Guard("I7_AcknowledgedIsListed", TWO_PLACES),
+        "seal before the round": Guard(NOT_WRITTEN, TWO_PLACES),
+    },
+    faults=(
+        Fault(
+            "a withdrawal goes by whatever is at the round's offset",
+            old="/\\ MayBeKept(round.offset) /\\ \\E read",
+            new="/\\ \\E read",
+            falls=NOT_WRITTEN,
+            bounds=TWO_PLACES,
+        ),
+    ),
+    deep={
+        "two offers": Deep({"Offers": "{o1, o2}", **TWO_PLACES}),
+        "two combiners in full": Deep({"Combiners": "{c1, c2}"}),
     },
 )
 
@@ -179,5 +262,7 @@ SNAPSHOT = Model(
 
 MODELS: Mapping[str, Model] = {
     "Append": APPEND,
+    "Access": ACCESS,
+    "Combining": COMBINING,
     "Snapshot": SNAPSHOT,
 }

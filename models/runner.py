@@ -31,7 +31,8 @@ _PLACE = re.compile(r"line (\d+)(, col(?:umn)? \d+)?(?: to line \d+, col \d+)?")
 _VIOLATED = re.compile(r"^Error: Invariant (\w+) is violated", re.M)
 _STATE = re.compile(r"^State \d+: <.*>\n((?:.+\n)*)", re.M)
 _VARIABLE = re.compile(r"^/\\ (\w+) = (.*(?:\n(?!/\\ ).*)*)", re.M)
-_VALUE = re.compile(r'"([^"]*)"|([^",<>\s]+)')
+_NESTED = r"\[[^\[\]]*\]|\{(?:\[[^\[\]]*\]|[^{}])*\}|<<(?:[^<>]|\|->)*>>"  # a record, a set and a tuple, as they are
+_WORD = re.compile(rf'"([^"]*)"|((?:{_NESTED}|[^",\[{{<\s])+)')
 
 
 class ModelError(Exception):
@@ -78,7 +79,7 @@ def check(
     depth: int = 100,
     is_long: bool = False,
 ) -> Found:
-    """Check one model, with one worker: the same history each time.
+    """Check one model.
 
     Args:
         off: The guard to switch off.
@@ -131,13 +132,14 @@ def run(
             Path(scratch, name).write_text(text)
         # TLC unpacks its own modules into the folder for temporary files, where two runs would meet.
         start = [*java, f"-Djava.io.tmpdir={scratch}"]
-        if not is_long:
-            start.insert(1, "-XX:TieredStopAtLevel=1")  # most runs take a second or two: compile fast, not well
+        # Most runs take a second or two: compile fast, not well. With one worker the history is the same each time.
+        start[1:1] = ["-XX:+UseParallelGC"] if is_long else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        workers = "auto" if is_long else "1"
         said = _call([*start, "pcal.trans", "-nocfg", f"{translate}.tla"], scratch)
         if "Translation completed" not in said:
             raise ModelError(f"models/{translate}.tla does not parse: {_told(said)}")
         translated = Path(scratch, f"{translate}.tla").read_text()
-        fixed = ["-workers", "1", "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
+        fixed = ["-workers", workers, "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
         output = _call([*start, "tlc2.TLC", *fixed, *options, module], scratch)
     violated = _VIOLATED.search(output)
     if violated is None and not _DONE.search(output):
@@ -157,9 +159,11 @@ def run(
 
 
 def sentence(value: str) -> str:
-    """Return the words of a value of TLA+, which is a text or a tuple of them, as a sentence."""
-    words = " ".join(text or other for text, other in _VALUE.findall(value))
-    return re.sub(r" ([,:;])", r"\1", words)
+    """Return the words of a value of TLA+, which is a text or a tuple of texts and values, as a sentence."""
+    words = " ".join(
+        text or other.strip() for text, other in _WORD.findall(value.removeprefix("<<").removesuffix(">>"))
+    )
+    return re.sub(r" ([,:;])", r"\1", " ".join(words.split()))
 
 
 def comment_of(model: str, invariant: str) -> str:
@@ -201,7 +205,7 @@ def _java() -> list[str]:
         jar = tlc()
     except CannotInstall as error:
         raise CheckerMissing(f"the checker of the models can't be had: {error}") from None
-    return [str(java.command), "-XX:+UseSerialGC", "-Xmx4g", "-cp", str(jar)]
+    return [str(java.command), "-Xmx4g", "-cp", str(jar)]
 
 
 def _call(command: list[str], folder: str) -> str:

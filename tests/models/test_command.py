@@ -78,7 +78,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("  At(key) == IF key \\in Keys", "  At(key) == IF kez \\in Keys", "kez"),
         ("  head.start := to;", "  head.start = to;", ""),
         ("Kept == {key \\in Bases(log)", "Kept == {key \\in Bases(logs)", "logs"),
-        ("I3_Once == \\A i, j \\in", "I3_Once == \\A i, j in", "Encountered"),
+        ("I3_Once == \\A batch \\in", "I3_Once == \\A batch in", "Encountered"),
         ("store[Len(base)].by = self", "store[Len(base)].bye = self", "bye"),
     ],
 )

@@ -15,7 +15,7 @@ DESIGN = (ROOT / "lib/fenceline/DESIGN.md").read_text()
 PAGE = (HERE / "README.md").read_text()
 CODE = "\n".join(path.read_text() for top in ("lib", "functions") for path in sorted((ROOT / top).rglob("*.py")))
 STATED = sorted(set(re.findall(r"^- \*\*(I\d+)\*\* ", DESIGN, re.MULTILINE)), key=lambda name: int(name[1:]))
-IN_CODE = re.compile(r'# model: (\w+), "([^"]+)"|(?:\. |; )model: (\w+), "([^"]+)"')
+IN_CODE = re.compile(r'\bmodel: (\w+), "([^"]+)"')
 IN_DESIGN = re.compile(r'\(model:\s+(\w+),\s+"([^"]+)"\)')
 
 
@@ -53,7 +53,7 @@ def test_a_guard_matters_or_says_why_it_stays(model: str) -> None:
 
 
 def test_each_guard_of_a_model_is_in_the_code_and_the_other_way_round() -> None:
-    named = {(one or other, guard or last) for one, guard, other, last in IN_CODE.findall(CODE)}
+    named = set(IN_CODE.findall(CODE))
     assert guards() - named == set()
     assert named - guards() == set()
 
@@ -102,4 +102,4 @@ def test_the_pages_table_has_each_invariant_with_the_guards_that_keep_it(model: 
     answers = next((name for name in kept if name.endswith("AnswersAreTrue")), "")
     if answers:
         kept[answers] = {guard for guard, fallen in falls.items() if fallen and fallen not in kept}
-    assert {name: set(re.findall(r"“([^”]+)”", row)) for name, row in rows.items()} == kept
+    assert {name: set(re.findall(r"`([^`]+)`", row)) for name, row in rows.items()} == kept

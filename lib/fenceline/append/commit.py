@@ -60,6 +60,7 @@ class GroupCommit(AppendQueue):
             # The commit point (I1): this create, if absent, commits the append. A process that loses it has written
             # nothing that a reader can see. It folds the winner's segment, and checks its entries again after that.
             # model: Append, "create if absent"
+            # model: Access, "create at the judged offset"
             self._context.objects.create(key, segment.body, segment.metadata.to_strings())
         except AlreadyExists:
             self._backoff.answered(runtime.monotonic_ms() - self._create_at)
