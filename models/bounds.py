@@ -138,7 +138,40 @@ TRANSACTION = Model(
     },
 )
 
+ONE_SENDING = {"Sendings": "{s1}", "Loses": "TRUE"}
+NO_VERSION = {"NamesOnce": "FALSE"}
+
+ONCE = Model(
+    guards={
+        "one write for all": Guard("I26_AllOrNone", ONE_SENDING),
+        "each member on the version that was read": Guard("I26: a member is decided a second time", ONE_SENDING),
+        "a member passed over is a condition": Guard("I26: a member that is ongoing is left out", ONE_SENDING),
+        "two reads that agree": Guard("I27: a repeat is refused by the version that it raised"),
+        "a version above the stored one": Guard("I27: a version is committed twice", ONE_SENDING),
+        "the version on the item that was read": Guard("I27: a version is committed twice", ONE_SENDING),
+        "a repeat is judged before the version": Guard("I27: a repeat is refused by the version that it raised"),
+        "a version alone answers its repeat": Guard("I27: a repeat is refused by the version that it raised"),
+        "a version is no evidence for a member under way": Guard("I26: answered, but not all is committed", ONE_SENDING),
+        "an end of nothing is refused": Guard("a repeat ends what began after the answer", NO_VERSION),
+    },
+    faults=(
+        Fault(
+            "what is under way is ended, though another member was ended before",
+            old='IF ~is_whole \\/ repeats THEN "refused"',
+            new='IF ~is_whole THEN "refused"',
+            falls="a repeat ends what began after the answer",
+            bounds=NO_VERSION,
+        ),
+    ),
+    runs={"without a version": NO_VERSION, "a write is lost": ONE_SENDING},
+    deep={
+        "a write of two sendings is lost": Deep({"Loses": "TRUE"}),
+        "three members": Deep({"Members": "{t1, t2, t3}"}),
+    },
+)
+
 MODELS: Mapping[str, Model] = {
     "Append": APPEND,
     "Transaction": TRANSACTION,
+    "Once": ONCE,
 }
