@@ -3,16 +3,25 @@
    DESIGN.md: "Append", "The checkpoint", "The log start", "When objects may go"; invariants I1 to I7.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a
-   process may be frozen, for as long as it likes, or die. Where more than one thing may happen next, all are tried.
+   process may be frozen, for as long as it likes, or die (then it takes no more steps). Where more than one thing may
+   happen next, all are tried: each of `either`, and any one of a set at `with`. At `await` the step waits until it holds.
 
    Left out: topics and their deletion, producers (a batch is its own identity), sessions, groups of several batches.
    A batch takes one offset, or two if it is long. A state is written as the batch at each offset: << b1, b1, b2 >>.
+   Offsets count from 0, and sequences of TLA+ from 1, so what is at offset k is state[k + 1].
 
-   One process is followed step by step. The world around it is all the others: they append and write checkpoints at
-   any time, they are frozen, and their creates come late. What the world assumes of them is what is checked of the one.
+   The head is the partition's item: the checkpoint, which is a state, and the log start, below which nothing is kept.
+   A segment has a chain value, a hash of all below it. Here the state that it was made on takes its place.
+   A *ghost* is a segment that was created late, at a key that had been collected: an object that is no part of the log.
+   Whoever folds one has a false state. That is what most guards are for.
 
-   There is no clock. A look turns old whenever it likes. A log start comes of age (its object under state/ is gc_grace
-   old) only when each look from before it is old: that is all that "60 s is less than an hour" is needed for.
+   One process is followed step by step, in CI. The world is all else: the other threads of that process, time, the
+   sweeper, and all other processes. These append and write checkpoints at any time, they are frozen, and their creates
+   come late. What the world assumes of them is what the invariants say of the one.
+
+   There is no clock. A look at the head is young for 60 s, and turns old here whenever it likes. What a log start left
+   behind may be deleted once the log start is gc_grace old, an hour at least. So it comes of age only when each look from
+   before it is old: that is all that the two times are needed for.
 
    `story` says what each step does, for those who read a history. It decides nothing. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
@@ -33,16 +42,17 @@ TheEnd == "the end"  \* what a reader asks for: the next offset
 Keys == 0 .. Cardinality(Batches) + Cardinality(Long) - 1  \* a segment's key is its base offset
 Size(batch) == IF batch \in Long THEN 2 ELSE 1
 Add(state, batch) == state \o [i \in 1 .. Size(batch) |-> batch]
-OldLook == [young |-> FALSE, start |-> 0]
+OldLook == [young |-> FALSE, start |-> 0]  \* also of a process that has forgotten its look
 Has(state, batch) == \E i \in 1 .. Len(state) : state[i] = batch
 Bases(state) == {k \in 0 .. Len(state) - 1 : k = 0 \/ state[k] /= state[k + 1]}  \* where its batches begin
 OffsetOf(state, batch) == CHOOSE i \in Bases(state) : state[i + 1] = batch
+Count(state, batch) == Cardinality({i \in 1 .. Len(state) : state[i] = batch})
 
 (* --algorithm Append
 variables
-  store = [key \in Keys |-> None],       \* segments: a batch, who made it, the state it was made on; is it in the log?
+  store = [key \in Keys |-> None],       \* segments: batch, by (who made it), after (on which state), real (in the log?)
   log = << >>,                           \* the truth: all that was ever appended. No process sees it
-  head = [state |-> << >>, start |-> 0], \* the item: the checkpoint, and the log start
+  head = [state |-> << >>, start |-> 0], \* the checkpoint, and the log start
   aged = 0,                              \* the newest log start that is gc_grace old
   state = [p \in Processes |-> << >>],   \* what each process has folded
   look = [p \in Processes |-> OldLook],  \* its last look at the head: is it young, and which log start did it see?
@@ -54,19 +64,22 @@ define
   End(p) == Len(state[p])
   At(key) == IF key \in Keys THEN store[key] ELSE None
   Follows(key, known) == At(key) /= None /\ key = Len(known) /\ store[key].after = known  \* by its chain value
+  Contradicts(key, known) == At(key) /= None /\ key = Len(known) /\ store[key].after /= known
   LookNow == [young |-> TRUE, start |-> head.start]
-  \* What a process knows after a look: the head's state, if its own look was old, or if the head is ahead.
+  \* What a process knows after a look: the head's state, if its look before was old (then what it has folded may be a
+  \* ghost), or if the head is ahead.
   Adopted(p) == IF (~Young(p) /\ On("drop an old state")) \/ Len(head.state) > End(p) THEN head.state ELSE state[p]
 end define;
 
-\* An answer ends a request. It is judged here, where it is given: was it true?
+\* An answer ends a request. It is judged here, where it is given: was it true? (The variables of the request are set to
+\* what they were at first, so that fewer states differ.)
 macro answer(invariant, is_true) begin
   if ~(is_true) then wrong := invariant; end if;
   asks := None; base := << >>; began := 0;
   if look[self].young then goto Judge; else goto Look; end if;
 end macro;
 
-\* The outcome of a create is unknown. The process takes its next request with a new look.
+\* The outcome of a create is unknown: it may be in the log, or a ghost. The process forgets its look, as the code does.
 macro answer_unknown() begin
   look[self] := OldLook; asks := None; base := << >>; began := 0;
   goto Look;
@@ -78,7 +91,7 @@ variables
   base = << >>,  \* the state that the create, or the answer, is judged on
   began = 0;     \* how long the log was when the request came
 begin
-Look: \* "Append" 1: one call reads topic and head
+Look: \* "Append" 1: one call reads topic and head. (`||`: both at once, so Adopted sees the look before this one)
   state[self] := Adopted(self) || look[self] := LookNow;
   story := << self, "looks at topic and head: the checkpoint is at", Len(head.state), "and the log start at", head.start >>;
 Follow: \* the segments after it are folded, one by one
@@ -89,15 +102,15 @@ Follow: \* the segments after it are folded, one by one
     story := << self, "folds the segment at", End(self), "which has", store[End(self)].batch >>;
     state[self] := Add(state[self], store[End(self)].batch);
     goto Follow;
-  elsif Young(self) \/ ~On("corrupt while young") then
-    story := << self, "meets a segment at", End(self), "that does not follow: CORRUPT_LOG" >>;
+  elsif Young(self) \/ ~On("corrupt while young") then  \* never true here: nothing damages this log
+    story := << self, "meets a segment at", End(self), "that does not follow, and answers CORRUPT_LOG" >>;
     wrong := "I4: answered CORRUPT_LOG";
     goto Judge;
   else
     story := << self, "meets a segment at", End(self), "that does not follow, with an old look: it looks again" >>;
     goto Look;
   end if;
-Judge: \* "Append" 2, of this request or, where the last one was answered, of any other
+Judge: \* "Append" 2, of this request or, where the last one was answered, of any other. No old state, which may have a ghost
   if ~Young(self) /\ On("judge while young") then
     story := << self, "does not judge: its look is old" >>;
     goto Look;
@@ -115,7 +128,8 @@ Judge: \* "Append" 2, of this request or, where the last one was answered, of an
       end if;
     end with;
   end if;
-Create: \* "Append" 3, the commit point. An answer may be lost; then the same create is sent again
+Create: \* "Append" 3, the commit point. Where the log is longer by now, and the key collected, this makes a ghost.
+        \* An answer may be lost; then the same create is sent again
   if store[Len(base)] = None \/ ~On("create if absent") then
     store[Len(base)] := [batch |-> asks, by |-> self, after |-> base, real |-> Len(log) = Len(base)];
     if Len(log) = Len(base) then log := Add(log, asks); end if;
@@ -129,20 +143,31 @@ Create: \* "Append" 3, the commit point. An answer may be lost; then the same cr
   else
     story := << self, "creates nothing at", Len(base), "because a segment is there (412)" >>;
   end if;
-Meet: \* "Append" 5: it reads what is there
+Meet: \* "Append" 5: it reads what is there. Who made it, and the batch, take the place of the write-id
   if store[Len(base)] = None then
     story := << self, "finds that the segment at", Len(base), "was collected meanwhile: OUTCOME_UNKNOWN" >>;
     answer_unknown();
   elsif store[Len(base)].by = self /\ store[Len(base)].batch = asks then
     story := << self, "finds its own write-id at", Len(base) >>;
     goto Confirm;
+  elsif Contradicts(Len(base), state[self]) /\ On("judge again") then
+    base := << >>;
+    if Young(self) \/ ~On("corrupt while young") then
+      story := << self, "meets another's segment at", Len(base), "that does not follow, and answers CORRUPT_LOG" >>;
+      wrong := "I4: answered CORRUPT_LOG";
+      goto Judge;
+    else
+      story := << self, "meets another's segment at", Len(base), "that does not follow, with an old look: it looks again" >>;
+      goto Look;
+    end if;
   else
     story := << self, "finds another's segment at", Len(base), "and judges again" >>;
     if Follows(Len(base), state[self]) then state[self] := Add(state[self], store[Len(base)].batch); end if;
     base := IF On("judge again") THEN << >> ELSE state[self];
     if ~On("judge again") /\ Len(base) \in Keys then goto Create; else goto Judge; end if;
   end if;
-Confirm: \* "Append" 4: the look of I7, unless the look before the create is young still
+Confirm: \* "Append" 4: the look of I7, unless the last look is young still (then it was young at the create, too, or came
+         \* after it). A log start that is not beyond the key shows that the key was never collected: so it is no ghost
   if ~On("look after create") \/ ~On("look is young at create") \/ Young(self) then
     if look[self].start <= Len(base) \/ ~On("look after create") then
       story := << self, "acknowledges", asks, "at", Len(base) >>;
@@ -171,10 +196,10 @@ Verify: \* I4: the next key is looked for after the state was folded
     story := << self, "sees no segment at", End(self) >>;
     base := state[self];
   end if;
-Answer: \* and the head's age is judged after that look
-  if /\ Young(self) \/ ~On("look is young at answer")
-     /\ look[self].start <= End(self) \/ ~On("log start at answer")
-     /\ state[self] = base \/ ~On("same state at answer")
+Answer: \* and the age of the look at the head is judged after that. The state may be another by then, if a thread looked
+  if /\ (Young(self) \/ ~On("look is young at answer"))
+     /\ (look[self].start <= End(self) \/ ~On("log start at answer"))
+     /\ (state[self] = base \/ ~On("same state at answer"))
   then
     if asks = TheEnd then
       story := << self, "answers that the log ends at", End(self) >>;
@@ -209,7 +234,8 @@ World:
     state[p] := Adopted(p); look[p] := LookNow;
   end with;
   or with p \in Processes do
-    \* A process writes a checkpoint.
+    \* A process writes a checkpoint. (One that lands late is of a true state, too, and on the head's version: it loses
+    \* where the head has moved.)
     await End(p) > Len(head.state) /\ (Young(p) \/ ~On("save while young"));
     story := << p, "writes a checkpoint at", End(p) >>;
     head.state := state[p];
@@ -221,18 +247,18 @@ World:
     look[p] := OldLook;
   end with;
   or with batch \in {b \in Batches : ~Has(log, b)} do
-    \* A process that is never frozen appends,
+    \* Another process appends, and is not frozen in between.
     await Len(log) \in Keys;
     story := << "another process appends", batch, "at", Len(log) >>;
     store[Len(log)] := [batch |-> batch, by |-> "rival", after |-> log, real |-> TRUE]; log := Add(log, batch);
   end with;
   or with key \in {k \in Bases(log) \union {Len(log)} : k > Len(head.state)} do
-    \* and writes a checkpoint.
+    \* Another process writes a checkpoint.
     story := << "another process writes a checkpoint at", key >>;
     head.state := SubSeq(log, 1, key);
   end with;
   or with key \in {k \in Bases(log) : store[k] = None}, batch \in Batches do
-    \* A create of a process that was frozen comes late, where the log was collected: a ghost. No reader may take it in.
+    \* A create of another process, which was frozen, comes late where the log was collected: a ghost.
     await ~Has(SubSeq(log, 1, key), batch);
     story := << "a late create of another process makes a ghost at", key, "with", batch, "where the log was collected" >>;
     store[key] := [batch |-> batch, by |-> "rival", after |-> SubSeq(log, 1, key), real |-> FALSE];
@@ -244,7 +270,7 @@ World:
   end with;
   or with to \in aged + 1 .. head.start do
     \* Time passes: a log start comes of age.
-    await \A p \in Processes : Young(p) => look[p].start >= to \/ ~On("grace is longer");
+    await \A p \in Processes : Young(p) => (look[p].start >= to \/ ~On("grace is longer"));
     story := << "gc_grace has passed since the log start moved to", to >>;
     aged := to;
   end with;
@@ -266,17 +292,19 @@ View == << store, log, head, aged, state, look, wrong, pc, asks, base, began >>
 
 Kept == {key \in Bases(log) : key + Size(log[key + 1]) > head.start}
 
-\* I1: a segment is never overwritten while it is there.
+\* I1: a segment is never overwritten while it is kept.
 \* (A key that was collected may be made again, by a late create.)
 I1_NeverOverwritten == \A key \in Kept : store[key] /= None => store[key].real /\ store[key].batch = log[key + 1]
 
 \* I2, I3: what is created was judged on exactly what lies before its offset in the log. So chain values follow, too.
-\* (Of a late create, too: that makes one process, in a world that keeps this, stand for any number of processes.)
+\* A batch that lies there already is not created again. (This is what the world assumes of a late create.)
 I2_I3_JudgedAtItsOffset ==
-  \A key \in Keys : store[key] /= None => key <= Len(log) /\ store[key].after = SubSeq(log, 1, key)
+  \A key \in Keys : store[key] /= None =>
+    /\ key <= Len(log) /\ store[key].after = SubSeq(log, 1, key)
+    /\ ~Has(store[key].after, store[key].batch)
 
 \* I3: a batch that is sent again is in the log once.
-I3_Once == \A i, j \in Bases(log) : log[i + 1] = log[j + 1] => i = j
+I3_Once == \A batch \in Batches : Count(log, batch) <= Size(batch)
 
 \* I4, I7: an end, a duplicate and an acknowledgement are true, and no healthy log is called corrupt.
 I4_I7_AnswersAreTrue == wrong = ""
@@ -290,8 +318,9 @@ I5_LogStart == head.start <= Len(head.state)
 \* I6: all that lies at or above the log start is there.
 I6_KeptIsThere == \A key \in Kept : store[key] /= None
 
-\* I6: all that lies above the checkpoint is there: a process that starts cold gets to the end.
+\* I6: all that lies at or above the checkpoint is there: a process that starts cold can get to the end.
 I6_ColdStart == \A key \in Bases(log) : Len(head.state) <= key => store[key] /= None /\ store[key].real
 
+\* Processes are alike, and so are batches of one size: TLC need not tell them apart.
 Symmetry == Permutations(Processes) \union Permutations(Long) \union Permutations(Batches \ Long)
 =============================================================================

@@ -1,11 +1,13 @@
-"""Check the models, and each of them with each of its guards switched off: then what the guard is for must fall.
+"""Check the models, and each of them with each of its guards off: then what the guard is for must fall.
 
-    python -m models                                        a table; ends with 1 where a line of it is not as it must be
-    python -m models Append                                 the same of one model
-    python -m models Append --without "judge while young"   tell the shortest history that is found without this guard
-    python -m models --deep                                 larger bounds: minutes each
+Needs Java 11 or newer. Maven fetches the checker once. A table ends with 1 if a line is not as models/bounds.py says.
 
-Needs Java 11 or newer. Maven fetches the checker once.
+All models; one; the shortest history that is found without one guard; larger bounds, which take minutes::
+
+    python -m models
+    python -m models Append
+    python -m models Append --without "judge while young"
+    python -m models --deep
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def tabulate(names: Sequence[str], *, is_deep: bool) -> int:
     wide = max(len(line.run) for line in wanted)
     print(f"{'model':<12}{'':<{wide + 2}}{'states':>10} {'seconds':>8} {'steps':>6}  what falls")
     failed = 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(1 if is_deep else os.cpu_count()) as pool:  # a deep run takes all processors
         for line, future in [(line, pool.submit(line.check)) for line in wanted]:
             found = future.result()
             steps = found.steps or "–"
@@ -91,7 +93,9 @@ def tell(name: str, guard: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m models", description=__doc__, formatter_class=formatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m models", description=(__doc__ or "").replace("::", ":"), formatter_class=formatter
+    )
     parser.add_argument("model", nargs="?", metavar="MODEL", help=f"one of {', '.join(MODELS)}; all if left out")
     parser.add_argument("--without", metavar="GUARD", help="tell the history that is found without this guard")
     parser.add_argument("--deep", action="store_true", help="check larger bounds, which takes minutes")

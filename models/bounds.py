@@ -55,7 +55,7 @@ SAME_SIZE = {"Long": "{}"}
 APPEND = Model(
     guards={
         "create if absent": Guard("I1_NeverOverwritten"),
-        "judge again": Guard("I7: acknowledged, but not in the log"),
+        "judge again": Guard("I2_I3_JudgedAtItsOffset"),
         "judge while young": Guard("I2_I3_JudgedAtItsOffset"),
         "drop an old state": Guard("I5_HeadIsTrue"),
         "look after create": Guard("I7: acknowledged, but not in the log"),
@@ -85,6 +85,153 @@ APPEND = Model(
         "two processes in full": Deep({"Processes": "{p1, p2}", **SAME_SIZE}),
     },
 )
+
+UNSHARED = {"Sharers": "{}", "LastEpoch": "1"}
+
+ACCESS = Model(
+    guards={
+        "the marker's epoch is above the state's": Guard("I8_EpochsNeverFall", UNSHARED),
+        "grant only after the marker": Guard("Granted", UNSHARED),
+        "grant only what is still reserved": Guard("Granted", UNSHARED),
+        "grant on the session's version": Guard("SeveredThenAnswered", UNSHARED),
+        "grant all or none": Guard("AllOrNone", {**UNSHARED, "Partitions": "{p1, p2}"}),
+        "a reservation is no grant": Guard("OnlyWhatWasGranted", UNSHARED),
+        "write the end before acting on it": Guard("EndedIsFinal", UNSHARED),
+        "an end counts for its own session": Guard("OnlyAfterAnEnd", UNSHARED),
+        "a reconnection writes what it read": Guard("EndedIsFinal", UNSHARED),
+        "the marker is in the records' segment": Guard("SingleWriter", UNSHARED),
+        "append only while the state names the grant": Guard("SingleWriter", UNSHARED),
+        "the mode of the grant counts": Guard("SingleWriter", UNSHARED),
+        "create at the judged offset": Guard("SingleWriter", UNSHARED),
+        "look at the log after the items": Guard("SeveredThenAnswered"),
+        "fences before the answer": Guard("SeveredThenAnswered", UNSHARED),
+        "the list keeps closed and ended grants": Guard("SeveredThenAnswered", UNSHARED),
+        "a shared grant's fence raises the epoch": Guard("SeveredThenAnswered"),
+        "a fence comes before its marker, too": Guard(
+            bounds=UNSHARED, why="a second line: what is fenced was granted, so its marker is in the log already"
+        ),
+    },
+    faults=(
+        Fault(
+            "a fence is appended whatever the log says by then",
+            old="IF State(fence.at) = Marker(s, fence.epoch)",
+            new="IF TRUE",
+            falls="I8_EpochsNeverFall",
+            bounds=UNSHARED,
+        ),
+    ),
+    runs={"two epochs, no session shares": UNSHARED},
+    deep={
+        "two epochs, one session shares": Deep({"Sharers": "{s1}", "LastEpoch": "1"}),
+        "three epochs, no session shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
+        "three sessions": Deep({**UNSHARED, "Sessions": "{s1, s2, s3}"}),
+        "two partitions": Deep({"Sharers": "{}", "Partitions": "{p1, p2}"}),
+    },
+)
+
+TWO_PLACES = {"Size": "2"}
+TWICE, NOT_WRITTEN = "I16_ListedOnce", "I16_NotWrittenIsListedNowhere"
+
+COMBINING = Model(
+    guards={
+        "bound only grows": Guard(TWICE, TWO_PLACES),
+        "leave only what was read": Guard(TWICE, TWO_PLACES),
+        "done keeps what is there": Guard(TWICE, TWO_PLACES),
+        "done is not bound again": Guard(TWICE, TWO_PLACES),
+        "all offers were read": Guard(TWICE, TWO_PLACES),
+        "round before offers": Guard(TWICE, TWO_PLACES),
+        "round on its version": Guard(NOT_WRITTEN, TWO_PLACES),
+        "a round never moves back": Guard(NOT_WRITTEN, TWO_PLACES),
+        "lost below the log start": Guard(TWICE, TWO_PLACES),
+        "list only what is bound": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdraw only what is free": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal on the round's version": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal moves the round": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdrawal needs the offer": Guard(NOT_WRITTEN, TWO_PLACES),
+        "refuse only what was withdrawn": Guard(NOT_WRITTEN, TWO_PLACES),
+        "withdraw only what was seen": Guard(NOT_WRITTEN, TWO_PLACES),
+        "put once": Guard(TWICE, TWO_PLACES),
+        "look after the segment": Guard("I7_AcknowledgedIsListed", TWO_PLACES),
+        "seal before the round": Guard(NOT_WRITTEN, TWO_PLACES),
+    },
+    faults=(
+        Fault(
+            "a withdrawal goes by whatever is at the round's offset",
+            old="/\\ MayBeKept(round.offset) /\\ \\E read",
+            new="/\\ \\E read",
+            falls=NOT_WRITTEN,
+            bounds=TWO_PLACES,
+        ),
+    ),
+    deep={
+        "two offers": Deep({"Offers": "{o1, o2}", **TWO_PLACES}),
+        "two combiners in full": Deep({"Combiners": "{c1, c2}"}),
+    },
+)
+
+# A third region that is not asked is an origin alone, which costs far fewer states than one that answers.
+ONE_ASKED = {"Asks": '{{"b"}}'}
+# Numbers that are missing somewhere: a region skips a gap, or comes when the source has trimmed what came before.
+GAP_OR_LATE = {**ONE_ASKED, "OfB": "0", "OfC": "2", "Trimmed": '{"c"}'}
+NEW_ORIGIN = {**ONE_ASKED, "OfB": "0", "Anew": '{"c"}', "Reading": '{"a"}'}
+NEW_ANSWERER = {**ONE_ASKED, "OfB": "0", "Anew": '{"b"}', "Reading": '{"a"}'}
+RESTORED = {**NEW_ORIGIN, "Restored": '{"c"}'}
+ALL = '{"a", "b", "c"}'
+
+SNAPSHOT = Model(
+    guards={
+        "only from the position in force": Guard("I17_OnceAndInOrder"),
+        "a new life from its start": Guard("I17_StartWasTrimmed", {**NEW_ORIGIN, "OfNewLives": "2"}),
+        "no earlier life again": Guard("I17_OnceAndInOrder", RESTORED),
+        "a gap stops the link": Guard("I17_NoneIsMissing", {**GAP_OR_LATE, "OfC": "3"}),
+        "wait for the counts": Guard("I21_SnapshotsAreSound"),
+        "of the same life": Guard("I21_SnapshotsAreSound", NEW_ORIGIN),
+        "from says what is missing": Guard("I21_SnapshotsAreSound", GAP_OR_LATE),
+        "from says what never came": Guard("I21_SnapshotsAreSound", ONE_ASKED),
+        "the first answer counts": Guard("I21_SnapshotsAreSound", NEW_ANSWERER),
+        "the position of the REQUEST": Guard("I21_SnapshotsAreSound"),
+        "what retention passed is not sent": Guard("I22_NothingIsPassedUnoffered", {**ONE_ASKED, "Trimmed": '{"a"}'}),
+        "a position counts in its life": Guard("I22_NothingIsPassedUnoffered", NEW_ANSWERER),
+        "no farther than was given": Guard(
+            why="a second line: between regions that keep the rules, each position of an UPDATE was given by an answer"
+        ),
+        "forward only": Guard("I22_ForwardOnly"),
+        "not over an earlier life": Guard("I22_NothingIsPassedUnoffered", NEW_ORIGIN),
+        "not over what the sender lacked": Guard("I22_NothingIsPassedUnoffered", GAP_OR_LATE),
+    },
+    faults=(
+        Fault(
+            "a SKIP counts what it gives up as if it were here",
+            old=", !.taken[source].start = number]",
+            new="]",
+            falls="I17_NoneIsMissing",
+            bounds={**GAP_OR_LATE, "OfC": "3"},
+        ),
+        Fault(
+            "the position in a new life keeps the offset of the earlier one, if that is higher",
+            old="next |-> at,",
+            new="next |-> Max(at, position.next),",
+            falls="I20_PositionIsOfItsLife",
+            bounds={**NEW_ORIGIN, "OfC": "2", "OfNewLives": "2"},
+        ),
+        Fault(
+            "a marker that comes first counts what was trimmed as if it were here",
+            old="IF is_same THEN position.last ELSE 0",
+            new="count",
+            falls="I18_PositionIsInTheLog",
+            bounds={**ONE_ASKED, "OfA": "1", "OfB": "0", "OfC": "0", "Trimmed": '{"a"}'},
+        ),
+    ),
+    runs={
+        "a record of the asker": {"OfA": "1", "OfB": "0"},
+        "a gap, or a late region": {**GAP_OR_LATE, "OfB": "1", "Reading": '{"a"}'},
+        "retention where it is read": {**ONE_ASKED, "Trimmed": '{"a", "b"}'},
+        "a new life of an origin": {**NEW_ORIGIN, "OfB": "1"},
+        "a new life of a region that answers": NEW_ANSWERER,
+        "a restored origin": RESTORED,
+        "two REQUESTs": {**ONE_ASKED, "OfB": "0", "Requests": "2"},
+    },
+    deep={},
 
 ENDS = {"Kinds": '{"commit", "abort", "time-out"}', "Commits": "0", "Ghosts": "FALSE"}
 OFFSETS = {**ENDS, "Commits": "2", "Places": "2"}
@@ -172,6 +319,9 @@ ONCE = Model(
 
 MODELS: Mapping[str, Model] = {
     "Append": APPEND,
+    "Access": ACCESS,
+    "Combining": COMBINING,
+    "Snapshot": SNAPSHOT,
     "Transaction": TRANSACTION,
     "Once": ONCE,
 }

@@ -1,7 +1,7 @@
 """Runs TLC, the checker of TLA+, on a copy of a model, and reads what it found.
 
 A model's file has the algorithm and the invariants alone. Here a copy of it is translated in a folder of its own, so
-no generated text is ever committed. A history that breaks an invariant is told by the model's variable `story`.
+no generated text is ever committed. The model's variable `story` has the sentences of a history.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ _DONE = re.compile(r"^Model checking completed. No error has been found.|^The nu
 _NOISE = re.compile(
     r"TLC2 Version|Running |Parsing file|Semantic processing|Starting\.\.\.|Computing initial|Finished "
 )
+_PLACE = re.compile(r"line (\d+)(, col(?:umn)? \d+)?(?: to line \d+, col \d+)?")
 _VIOLATED = re.compile(r"^Error: Invariant (\w+) is violated", re.M)
 _STATE = re.compile(r"^State \d+: <.*>\n((?:.+\n)*)", re.M)
 _VARIABLE = re.compile(r"^/\\ (\w+) = (.*(?:\n(?!/\\ ).*)*)", re.M)
-_VALUE = re.compile(r'"([^"]*)"|([^",<>\s]+)')
+_NESTED = r"\[[^\[\]]*\]|\{(?:\[[^\[\]]*\]|[^{}])*\}|<<(?:[^<>]|\|->)*>>"  # a record, a set and a tuple, as they are
+_WORD = re.compile(rf'"([^"]*)"|((?:{_NESTED}|[^",\[{{<\s])+)')
 
 
 class ModelError(Exception):
@@ -77,7 +79,7 @@ def check(
     depth: int = 100,
     is_long: bool = False,
 ) -> Found:
-    """Check one model, with one worker: the same history each time.
+    """Check one model.
 
     Args:
         off: The guard to switch off.
@@ -130,13 +132,14 @@ def run(
             Path(scratch, name).write_text(text)
         # TLC unpacks its own modules into the folder for temporary files, where two runs would meet.
         start = [*java, f"-Djava.io.tmpdir={scratch}"]
-        if not is_long:
-            start.insert(1, "-XX:TieredStopAtLevel=1")  # most runs take a second or two: compile fast, not well
+        # Most runs take a second or two: compile fast, not well. With one worker the history is the same each time.
+        start[1:1] = ["-XX:+UseParallelGC"] if is_long else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        workers = "auto" if is_long else "1"
         said = _call([*start, "pcal.trans", "-nocfg", f"{translate}.tla"], scratch)
         if "Translation completed" not in said:
             raise ModelError(f"models/{translate}.tla does not parse: {_told(said)}")
         translated = Path(scratch, f"{translate}.tla").read_text()
-        fixed = ["-workers", "1", "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
+        fixed = ["-workers", workers, "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
         output = _call([*start, "tlc2.TLC", *fixed, *options, module], scratch)
     violated = _VIOLATED.search(output)
     if violated is None and not _DONE.search(output):
@@ -156,9 +159,11 @@ def run(
 
 
 def sentence(value: str) -> str:
-    """Return the words of a value of TLA+, which is a text or a tuple of them, as a sentence."""
-    words = " ".join(text or other for text, other in _VALUE.findall(value))
-    return re.sub(r" ([,:;])", r"\1", words)
+    """Return the words of a value of TLA+, which is a text or a tuple of texts and values, as a sentence."""
+    words = " ".join(
+        text or other.strip() for text, other in _WORD.findall(value.removeprefix("<<").removesuffix(">>"))
+    )
+    return re.sub(r" ([,:;])", r"\1", " ".join(words.split()))
 
 
 def comment_of(model: str, invariant: str) -> str:
@@ -171,21 +176,24 @@ def _in_ours(output: str, model: str, source: str, translated: str) -> str:
     """Return what TLC says of a model that it can't check, with the lines of our file, not of the translated copy."""
     begin = source[: source.index(BEGIN)].count("\n") + 1
     added = translated.count("\n") - source.count("\n")
+    lines = translated.splitlines()
 
     def ours(found: re.Match[str]) -> str:
-        line = int(found[2])
+        line = int(found[1])
         if line <= begin:
             return found[0]
         if line > begin + added + 1:
-            return f"{found[1]}{line - added}"
-        label = re.findall(r"^(\w+)(?:\(self\))? ==", "\n".join(translated.splitlines()[:line]), re.M)[-1]
+            return f"line {line - added}{found[2] or ''}"
+        text = lines[line - 1].strip()
+        if same := [at for at, own in enumerate(source.splitlines(), 1) if own.strip() == text]:
+            return f"line {same[0]}{found[2] or ''}"  # of the block define, which is translated as it is
+        label = re.findall(r"^(\w+)(?:\(self\))? ==", "\n".join(lines[:line]), re.M)[-1]
         at = re.search(rf"^ *{label}:", source, re.M)
-        return (
-            f"{found[1]}{source[: at.start()].count(chr(10)) + 1 if at else begin} (label {label}), translated {line}"
-        )
+        return f"line {source[: at.start()].count(chr(10)) + 1 if at else begin}, in the step {label}"
 
-    said = [line for line in output.splitlines() if line.strip() and not _NOISE.match(line)]
-    return f"models/{model}.tla can't be checked:\n  " + re.sub(r"(line )(\d+)", ours, "\n  ".join(said[:15]))
+    told = output.partition("Error: The behavior up to this point")[0]
+    said = [line for line in told.splitlines() if line.strip() and not _NOISE.match(line)]
+    return f"models/{model}.tla can't be checked:\n  " + _PLACE.sub(ours, "\n  ".join(said[:15]))
 
 
 def _java() -> list[str]:
@@ -197,7 +205,7 @@ def _java() -> list[str]:
         jar = tlc()
     except CannotInstall as error:
         raise CheckerMissing(f"the checker of the models can't be had: {error}") from None
-    return [str(java.command), "-XX:+UseSerialGC", "-Xmx4g", "-cp", str(jar)]
+    return [str(java.command), "-Xmx4g", "-cp", str(jar)]
 
 
 def _call(command: list[str], folder: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from models.runner import HERE, ModelError, run
 
-Value = str | int | bool | frozenset[str] | tuple[object, ...]
+Value = str | int | bool | frozenset[str] | tuple[object, ...] | Mapping[str, int]
 Event = Mapping[str, Value]
 _FOLLOWED = re.compile(r'<<"followed", (\d+)>>')
 

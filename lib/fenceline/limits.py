@@ -77,7 +77,8 @@ CHECKPOINT_MS = 10_000
 STATE_MS = 600_000  # between two objects of a partition under state/
 STATE_SEGMENTS_MAX = 2_000  # read in one request for an object under state/
 STATE_REQUEST_MS = 5_000  # spent in one request on an object under state/
-GC_GRACE_MS = 3_600_000  # I6
+# I6. Longer than a look is young: ITEM_AGE_MS_MAX. model: Append, "grace is longer"
+GC_GRACE_MS = 3_600_000
 URL_MS = 3_600_000  # for which a segment's URL works; API.md promises ten minutes
 POLL_FIRST_MS = 50
 POLL_LAST_MS = 1_000

@@ -1,8 +1,10 @@
 """Record runs of the simulation, and look for each of them in its model.
 
-python -m tests.models                                              50 fresh seeds of each model that has traces
-python -m tests.models Append --seed 27 --print                     one seed, with its lines
-python -m tests.models Append --seed 22 --without "look after create"   a guard of the code is off: what is refused?
+50 fresh seeds of each model; one seed, with its lines; a run of code without a guard, which is refused::
+
+    python -m tests.models
+    python -m tests.models Append --seed 22 --print
+    python -m tests.models Append --seed 22 --without "look after create"
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def verdict_on(model: str, without: str, seed: int) -> Verdict:
 
 def main() -> int:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m tests.models", description=__doc__, formatter_class=formatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.models", description=(__doc__ or "").replace("::", ":"), formatter_class=formatter
+    )
     parser.add_argument("model", nargs="?", choices=tuple(RECORDERS), metavar="MODEL", help=", ".join(RECORDERS))
     parser.add_argument("--seeds", type=int, default=50, help="how many (default 50)")
     parser.add_argument("--from", type=int, dest="first", help="the first (default: by the time)")

@@ -15,15 +15,21 @@ pytestmark = pytest.mark.slow
 
 # Fixed seeds of at most 40 lines or so, each with something in it: a lost race, a late create, an unknown outcome.
 EXPLAINED = {
-    "Append": (3, 22, 24, 38),
+    "Append": (22, 60, 119, 135),
+    "Access": (20, 36, 42, 44),
+    "Combining": (7, 39, 43, 57),
 }
-# A run of code without one of its guards: the guard, the seed, and the kind of the line that has no way in the model.
+# A run of code without a guard: the guard, the seed, and the kind of the line that has no way in the model.
 REFUSED = {
     "Append": ("look after create", 22, "acknowledged"),
+    "Access": ("fences before the answer", 42, "severed"),
+    "Combining": ("leave only what was read", 0, "round"),
 }
 # A kind of line without which what follows has no way.
 NEEDED = {
     "Append": "created",
+    "Access": "wrote",
+    "Combining": "put",
 }
 
 

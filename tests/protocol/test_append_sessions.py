@@ -168,6 +168,27 @@ def test_what_is_only_reserved_is_no_access(service: Service) -> None:
     assert send_as(service.log, session.session_id, 0, "a").topic_epoch == 0
 
 
+def test_what_was_reserved_and_then_ended_is_no_access_either(service: Service) -> None:
+    """A claim died after its marker, and another process wrote its end. So no session was granted anything.
+
+    That other process dies, too, so the log still names the session. A session that guesses the epoch is refused.
+    """
+    session = service.log.access.create_session(lease_ms=LEASE_MS)
+
+    def dies(call: Callable[[], Any]) -> Any:
+        raise SystemExit
+
+    service.items.plan("write", lambda call: call(), dies)  # the reservation, and then the confirmation
+    with pytest.raises(SystemExit):
+        claim(service.another(), session_id=session.session_id)
+    lapse(service)
+    service.objects.plan("create", dies)
+    with pytest.raises(SystemExit):
+        append(service.another(), "x")
+    assert code_of(lambda: send_as(service.log, session.session_id, 0, "late")) == "PRODUCER_FENCED"
+    assert append(service.log, "a").next_offset == 3
+
+
 def test_shared_sessions_append_beside_each_other_and_beside_those_without(service: Service) -> None:
     one, two = claim(service.log, SHARED), claim(service.log, SHARED)
     send(service.log, one, "a")

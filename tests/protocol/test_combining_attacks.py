@@ -13,6 +13,8 @@ from fenceline.append.combiner import Combiner
 from fenceline.append.offers import Round
 from fenceline.append.queue import Ticket
 from fenceline.format import keys
+from fenceline.log.context import StaleTopicId
+from fenceline.model.results import Appended
 from fenceline.ports import Delete, NoAnswer, NotFound, Put, Unavailable
 from fenceline.service.log import Log
 from tests.protocol.test_combining import (
@@ -547,3 +549,48 @@ def test_what_a_round_binds_at_its_offset_stays_bound_there(service: Service) ->
     assert segments(service)[-1].metadata.offers
     assert old not in segments(service)[-1].metadata.offers
     assert old in known.bound
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_sealed_log_frees_no_offer_that_was_listed_since_the_round_was_read(
+    service: Service, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    """I16: a rival lists it, the topic is deleted, and another thread of its process follows the log to the SEAL."""
+    log = contender(service)
+    combiner, mine = offers(log, 1 << 62, "mine")
+    partition, read_round = appender_of(log).partition, combiner._read_round
+
+    def read() -> Any:
+        found = read_round()
+        monkeypatch.setattr(combiner, "_read_round", read_round)
+        if is_listed:
+            append(creator(service), "rival")
+            assert len(segments(service)[-1].metadata.offers) == 1
+        service.log.topics.delete(TOPIC)
+        partition.catch_up()
+        assert partition.state.is_sealed
+        return found
+
+    monkeypatch.setattr(combiner, "_read_round", read)
+    while mine.outcome is None:
+        combiner._combine()
+    assert type(mine.outcome) is (Appended if is_listed else StaleTopicId)
+
+
+def test_a_late_create_that_is_folded_after_the_look_says_nothing_of_the_rounds_segment(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I16: what lies at the round's offset is known only from what was read before the look that shows it is kept."""
+    log = creator(service)
+    append(log, "a")
+    combiner, base = combiner_of(log), segments(service)[-1].base_offset
+    partition, is_kept = combiner._partition, combiner._is_kept
+    partition.last_listed = (-1, ())
+
+    def looks(offset: int) -> bool:
+        found = is_kept(offset)
+        partition.last_listed = (base, ("bound",))  # another thread, of a process that was frozen here
+        return found
+
+    monkeypatch.setattr(combiner, "_is_kept", looks)
+    assert list(combiner._listed_at(Round(base, ("bound",))) or ()) == []

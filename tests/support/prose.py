@@ -30,6 +30,7 @@ _LITERAL = re.compile(r"(?<=[a-z])::\n\n(?P<indent> +)\S.*(?:\n(?:(?P=indent).*)
 _ITEM = re.compile(r"^\s*- ", re.MULTILINE)
 _BLOCK = re.compile(r"^([-*]|\d+\.|#+|>)\s+")
 _PROGRAM = re.compile(r"^(import|from|def) |^\s*\w+(, \w+)* = |\{ \w+: |</?\w+>", re.MULTILINE)  # a string that is code
+_GUARD = re.compile(r"""\(?\bmodel:\s+\w+,\s+"[^"]+"\)?""")  # a model's guard is cited: that is no part of a sentence
 _DIRECTIVE = re.compile(r"#\s*(noqa|type:|ruff|pragma)")
 
 Finding = tuple[int, str]  # the line, and what is wrong there
@@ -37,7 +38,7 @@ Finding = tuple[int, str]  # the line, and what is wrong there
 
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a paragraph, code as one word each."""
-    text = _ABBREVIATION.sub("abbr", text)
+    text = _ABBREVIATION.sub("abbr", _GUARD.sub("", text))
     text = re.sub(r"``[^`]+``|`[^`]+`", "`code`", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     for part in _END.split(text):

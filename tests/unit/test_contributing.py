@@ -9,7 +9,7 @@ import pytest
 from tests.support.readme import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
-FOLDERS = r"(?:lib|functions|infra|tests|benchmarks|examples)/"
+FOLDERS = r"(?:lib|functions|infra|models|tests|benchmarks|examples)/"
 NAMED = sorted(path for path in set(re.findall(rf"`({FOLDERS}[^`]*)`", TEXT)) if not re.search(r"<|NAME|…", path))
 PACKAGES = sorted(path.parent.name for path in (ROOT / "lib" / "fenceline").glob("*/__init__.py"))
 

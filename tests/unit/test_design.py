@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = {name: (ROOT / "lib/fenceline" / name).read_text() for name in ("DESIGN.md", "API.md")}
-SOURCES = [path for top in ("lib", "functions", "infra", "tests", "benchmarks") for path in (ROOT / top).rglob("*.py")]
+TOPS = ("lib", "functions", "infra", "tests", "benchmarks", "models")
+SOURCES = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
 STATED = re.compile(r"^- \*\*(I\d+)\*\* ", re.MULTILINE)
 CITED = re.compile(r"\bI\d{1,2}\b")
 # A title may be broken over two lines, of a comment or of a docstring.

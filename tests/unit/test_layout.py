@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MODULES = [path for top in ("lib", "functions", "infra", "benchmarks") for path in sorted((ROOT / top).rglob("*.py"))]
+TOPS = ("lib", "functions", "infra", "benchmarks", "models")
+MODULES = [path for top in TOPS for path in sorted((ROOT / top).rglob("*.py"))]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

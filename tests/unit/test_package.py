@@ -15,7 +15,7 @@ import fenceline
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FOLDERS = ("lib", "infra", "functions", "benchmarks", "examples", "tests")
+FOLDERS = ("lib", "infra", "functions", "benchmarks", "examples", "models", "tests")
 # Without CHANGELOG.md, which says what was.
 PAGES = ("README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "app.py", ".ci/run")
 TEXTS = [ROOT / page for page in PAGES] + [

@@ -20,12 +20,13 @@ MODULES = [
     ROOT / "infra",
     ROOT / "benchmarks",
     ROOT / "examples",
+    ROOT / "models",
     ROOT / "tests",
 ]
 GROUND = [*sorted((ROOT / "lib/fenceline").glob("*.py")), ROOT / "app.py"]
 PAGES = sorted(
     page
-    for folder in (ROOT, ROOT / "lib/fenceline", ROOT / "lib/fenceline_spark", ROOT / "infra")
+    for folder in (ROOT, ROOT / "models", ROOT / "lib/fenceline", ROOT / "lib/fenceline_spark", ROOT / "infra")
     for page in folder.glob("*.md")
 )
 

@@ -61,6 +61,7 @@ def _end(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> None:
                 over = with_hold_state(session, *place, holder.epoch, holder.producer_name, ENDED)
                 changes.append(over.put(context.runtime))
             # A process that loses this write reads again: a renewal may have come first.
+            # model: Access, "write the end before acting on it"
             context.items.write(changes)
 
 

@@ -30,14 +30,16 @@ from fenceline.log.state import PartitionState, TentativeState
 def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | None:
     """Return the epoch of the marker that ends this access; ``None`` where the log has ended it already.
 
-    Exclusive access ends with its own epoch. Its marker may not be in the log yet, and it is never appended after one
-    whose epoch is not lower. For shared access the log has no name, so only a higher epoch ends it. That epoch ends the
-    access of the other shared sessions, too, and they claim again.
+    Exclusive access ends with its own epoch. Were its marker not in the log yet, it would never be: none is appended
+    after one whose epoch is not lower. For shared access the log has no name, so only a higher epoch ends it. That
+    epoch ends the access of the other shared sessions, too, and they claim again.
     """
     if fence.mode == EXCLUSIVE:
+        # model: Access, "a fence comes before its marker, too"
         is_named = (state.access_mode, state.session_id, state.topic_epoch) == (EXCLUSIVE, session_id, fence.epoch)
         return fence.epoch if is_named or state.topic_epoch < fence.epoch else None
     # After the last epoch there is no higher one, and no claim can follow either.
+    # model: Access, "a shared grant's fence raises the epoch"
     return fence.epoch + 1 if state.topic_epoch <= fence.epoch < limits.INT32_MAX else None
 
 
@@ -107,5 +109,6 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
 def meet(appenders: Appenders, sessions: Iterable[SessionItem]) -> None:
     """Finish the fences of the severed sessions among these; see ``finish``."""
     for session in sessions:
+        # model: Access, "fences before the answer"
         if session.state == SEVERED and session.fences:
             finish(appenders, session)

@@ -292,6 +292,7 @@ def reserved(view: PartitionAccess, claimant: Claimant, liveness: Liveness, *, f
 
 def confirmed(item: AccessItem, holder: Holder) -> AccessItem | None:
     """Return the item with the reservation of ``holder`` granted; ``None`` if it is no longer reserved."""
+    # model: Access, "grant only what is still reserved"
     if item.claim != holder:
         return None
     return replace(item, claim=None, granted=holder, shared=())

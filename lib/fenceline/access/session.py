@@ -255,6 +255,7 @@ def severed(session: SessionItem, now_ms: int) -> SessionItem:
     marker is in the log, and that other process may have crashed before its marker. Reserved access needs no fence: its
     grant would be a write of this item, and no such write follows. What the session owned makes room for the fences.
     """
+    # model: Access, "the list keeps closed and ended grants"
     held = [hold for hold in session.holds if hold.state != RESERVED]
     fences = tuple(Fence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in held)
     return replace(session, state=SEVERED, ended_at=now_ms, owns=(), fences=fences)
@@ -286,8 +287,13 @@ def granted(session: SessionItem, topic_id: str, partition: int, epoch: int, pro
 def with_hold_state(
     session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str, state: str
 ) -> SessionItem:
-    """Return the session with one hold's state changed; a hold that has ended stays ended."""
-    return _with_hold(session, (topic_id, partition, epoch, producer_name), (RESERVED, LIVE, CLOSED), state)
+    """Return the session with one granted hold's state changed; a hold that has ended stays ended.
+
+    A hold that was only reserved is dropped, so that no process counts it as a grant.
+    """
+    named = (topic_id, partition, epoch, producer_name)
+    # model: Access, "a reservation is no grant"
+    return _with_hold(_with_hold(session, named, (LIVE, CLOSED), state), named, (RESERVED,), None)
 
 
 def without_producer(session: SessionItem, topic_id: str, producer_name: str) -> SessionItem:

@@ -36,6 +36,7 @@ class GrantEntry:
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
         """Return the marker as it would be stored, where it is already, or that another claim came first."""
         state = tentative.state
+        # model: Access, "the marker's epoch is above the state's"
         if state.topic_epoch < self.epoch:  # I8
             return exclusive_marker(state, self.session_id, self.epoch, now_ms)
         if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):

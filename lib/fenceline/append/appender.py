@@ -184,6 +184,7 @@ class Appender(GroupCommit):
             if not snapshot.is_young:
                 # I3: the process was frozen since it freshened. It may have folded a late create, which is no part of
                 # the log. A segment that follows from that would damage the log for good. So it forms anew.
+                # model: Append, "judge while young"
                 return None
             if snapshot.state.is_sealed:
                 self._end_incarnation(tickets)

@@ -141,9 +141,12 @@ def _check_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst |
             return None
         assert state.session_id is not None
         named = (state.session_id, state.topic_epoch)
+        # model: Access, "an end counts for its own session"
         return None if terms.ended == named else AdmitFirst(*named)
     # I8: a writer that came after this session raised the epoch, or made access shared again in the same epoch.
     is_named = state.session_id == (session.session_id if session.mode == EXCLUSIVE else None)
+    # model: Access, "the mode of the grant counts"
+    # model: Access, "append only while the state names the grant"
     if session.mode is None or session.topic_epoch != state.topic_epoch or not is_named:
         return Refused(
             ProducerFencedError(

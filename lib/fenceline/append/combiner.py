@@ -312,8 +312,10 @@ class Combiner(RoundKeeper):
         group = result.group
         listed = () if group is None or group.segment is None else group.segment.metadata.offers
         if refused := self._refused(scene, tickets, listed):
+            # model: Combining, "refuse only what was withdrawn"
             self._withdraw(refused)  # first, since what is refused may come due a moment later
             return True
+        # model: Combining, "list only what is bound"
         if listed and not self._bind(scene, listed):
             return bool(self._own)  # a process without own offers does not wait for the round
         if group is None or not self._queue.take_group(group):
@@ -378,7 +380,12 @@ class Combiner(RoundKeeper):
                 self._soon(SEGMENT_LOOK)
                 return None
             if snapshot.state.is_sealed:
-                self._end(scene)
+                # I16: an offer may have been bound after the round was read, and listed below the SEAL.
+                # model: Combining, "seal before the round"
+                if scene.is_sealed:
+                    self._end(scene)
+                else:
+                    self._soon(SEGMENT_LOOK)
                 return None
             if not tickets:
                 return GroupResult(None, ())

@@ -59,6 +59,8 @@ class GroupCommit(AppendQueue):
         try:
             # The commit point (I1): this create, if absent, commits the append. A process that loses it has written
             # nothing that a reader can see. It folds the winner's segment, and checks its entries again after that.
+            # model: Append, "create if absent"
+            # model: Access, "create at the judged offset"
             self._context.objects.create(key, segment.body, segment.metadata.to_strings())
         except AlreadyExists:
             self._backoff.answered(runtime.monotonic_ms() - self._create_at)
@@ -96,6 +98,7 @@ class GroupCommit(AppendQueue):
             self._confirm(group)
             return
         # A rival's segment has the key: none of our creates can land there any longer.
+        # model: Append, "judge again"
         # model: Transaction, "create at the judged offset"
         self._trouble.losses += 1
         self._dissolve(group)
@@ -204,6 +207,7 @@ class GroupCommit(AppendQueue):
         assert segment is not None
         entry = group.appended[0].entry
         is_internal = entry.is_internal
+        # model: Append, "look after create"
         is_kept = None if entry.is_going_allowed else partition.keeps(segment.base_offset)
         try:
             if is_kept is None:

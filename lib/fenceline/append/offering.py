@@ -164,6 +164,8 @@ class OwnOffers:
             self._context.items.write([self._put(own) for own in made])
         except (NoAnswer, VersionMoved):
             for own in made:
+                # model: Combining, "put once"
+                # model: Combining, "withdraw only what was seen"
                 own.is_seen = False  # neither put again nor withdrawn before a read has shown it
         except StoreFact as fact:
             self._take_back(made)
@@ -276,6 +278,7 @@ class OwnOffers:
         if segment is None:
             with suppress(NotFound):
                 segment = self._context.segment(self._partition.segment_key(base))
+        # model: Combining, "look after the segment"
         if segment is None or own.id not in segment.metadata.offers or not self._is_kept(base):
             self._lose([own])
             return
@@ -335,6 +338,7 @@ class OwnOffers:
         known = Round.from_value(stored.value)
         self._note_done(known)
         is_decided = self._is_decided(known.offset) if any(own.id in known.bound for own in offers) else True
+        # model: Combining, "withdraw only what is free"
         free = [own for own in offers if own.ticket.outcome is None and (is_decided or own.id not in known.bound)]
         free = [own for own in free if self._is_there(own)][: limits.TRANSACTION_ITEMS_MAX - 1]  # beside the round
         if not free:
@@ -370,7 +374,10 @@ class OwnOffers:
         I16: it deletes them, and they must be there. It moves the round's version, so no process that read the round
         before can bind them.
         """
+        # model: Combining, "withdrawal on the round's version"
+        # model: Combining, "withdrawal moves the round"
         moved = Put(self._round_key, stored.value, stored.version + 1, stored.version)
+        # model: Combining, "withdrawal needs the offer"
         return [moved, *(Delete(own.key, own.version) for own in free)]
 
     def _is_decided(self, offset: int) -> bool:

@@ -116,6 +116,7 @@ def leave(known: Round, offset: int, listed: Sequence[str] | None) -> Round:
 
 def free_offers(known: Round, offers: Sequence[Offer]) -> list[Offer]:
     """Return the offers that may still be bound: neither done nor bound already."""
+    # model: Combining, "done is not bound again"
     return [offer for offer in offers if offer.id not in known.done and offer.id not in known.bound]
 
 
@@ -131,4 +132,5 @@ def without_absent(known: Round, offers: Sequence[Item]) -> Round:
         offers: All of the partition's; a process that has not read all of them drops none.
     """
     there = {keys.parse_offer_item(item.key) for item in offers}
+    # model: Combining, "done keeps what is there"
     return Round(known.offset, known.bound, {one: at for one, at in known.done.items() if one in there})

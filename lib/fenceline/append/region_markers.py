@@ -75,6 +75,7 @@ class ResponseEntry(_RegionMarkerEntry):
         state, asked = tentative.state, self.unanswered
         if state.is_sealed or asked not in state.regions.unanswered:
             return Outdated()
+        # model: Snapshot, "the position of the REQUEST"
         answer = Response(asked.snapshot_id, asked.origin, self.topic_id, asked.position, asked.origins, asked.taken)
         return _stamped(state, control.SNAPSHOT_RESPONSE, answer.to_value(), now_ms)
 

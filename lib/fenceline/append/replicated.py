@@ -62,7 +62,7 @@ class ReplicatedEntry:
         is_legal = LEGAL_REGION.fullmatch(self.region) and LEGAL_ID.fullmatch(source.topic_id)
         if not is_legal or not _CHAIN.fullmatch(source.chain):
             raise ValueError(f"no region, topic id or chain value: {self.region} {source.topic_id} {source.chain}")
-        if known is not None and source.topic_id in known.former:
+        if known is not None and source.topic_id in known.former:  # model: Snapshot, "no earlier life again"
             raise ValueError(f"an earlier life of the topic, which a later one has followed: {source.topic_id}")
         below = source.count - sum(map(_checked, self.batches))
         is_same = known is not None and known.topic_id == source.topic_id
@@ -84,7 +84,7 @@ class ReplicatedEntry:
         """Return the batches as they would be stored, or that another session was faster."""
         state = tentative.state
         position = state.origins.get(self.region)
-        if state.is_sealed or position != self.position:  # I18, I20
+        if state.is_sealed or position != self.position:  # I18, I20; model: Snapshot, "only from the position in force"
             return Outdated()
         if position is None and len(state.origins) >= limits.ORIGINS_MAX:
             return too_many_regions(self.region, state)

@@ -167,7 +167,8 @@ class BatchEntry:
         stamped = header.stamped(state.next_offset, state.topic_epoch) if is_as_sent else parse_header(body)
         more: tuple[Stamped, ...] = ()
         if verdict.goes_back_to_shared:
-            # The marker follows the records, and from it on the exclusive session that has ended is fenced.
+            # The marker follows the records. From it on the exclusive session that has ended is fenced.
+            # model: Access, "the marker is in the records' segment"
             more = (shared_marker(state._replace(next_offset=stamped.next_offset), now_ms),)
         answer = Appended(
             base_offset=stamped.base_offset,

@@ -26,6 +26,7 @@ class Scene(NamedTuple):
     version: int
     moved: Round  # at the log's end
     offers: Sequence[Offer]  # by key
+    is_sealed: bool  # the log was known to be sealed before the round was read
 
 
 class RoundKeeper(OwnOffers):
@@ -39,7 +40,9 @@ class RoundKeeper(OwnOffers):
     def _look(self) -> Scene | None:
         """Read the round, then the offers; ``None`` if there is no round, or it is ahead of the log as it is known."""
         partition = self._partition
-        stored, self._written = self._written, None
+        with partition.lock:
+            is_sealed = partition.state.is_sealed and partition.has_young_head
+        stored, self._written = None if is_sealed else self._written, None
         if stored is None:
             stored = self._read_round()
         if stored is None:
@@ -51,18 +54,21 @@ class RoundKeeper(OwnOffers):
             if known.offset > partition.state.next_offset:
                 return None
         end = partition.young_end
+        # model: Combining, "a round never moves back"
         if end is None or known.offset > end:
             # Another thread begins anew at the head: a round never moves back, and what it binds is not lost.
             return None  # a round that is moved beyond the log's end would keep all offers waiting
         # Read after the round: an offer that is there now, and not in `done`, was not dropped from it.
+        # model: Combining, "round before offers"
         found = self._read_offers()
+        # model: Combining, "leave only what was read"
         moved = known if known.offset == end else leave(known, end, self._listed_at(known))
         while self._tidy(moved, found):
             found = self._read_offers()
-        if len(found) < limits.OFFERS_READ_MAX:
+        if len(found) < limits.OFFERS_READ_MAX:  # model: Combining, "all offers were read"
             moved = without_absent(moved, found)
         offers = [offer for offer in map(offer_from_item, found) if offer is not None]
-        return Scene(known, stored.version, moved, offers)
+        return Scene(known, stored.version, moved, offers, is_sealed)
 
     def _tidy(self, known: Round, found: Sequence[Item]) -> bool:
         """Delete some of the offers that are done, and that their processes seem to have left.
@@ -97,9 +103,10 @@ class RoundKeeper(OwnOffers):
         """Return what the segment at the round's offset lists; ``None`` below the log start."""
         if not known.bound:
             return ()
+        # Taken before the look: another thread of a process that was frozen may fold a late create after it.
+        base, listed = self._partition.last_listed
         if not self._is_kept(known.offset):
             return None
-        base, listed = self._partition.last_listed
         if base == known.offset:
             return listed
         try:
@@ -107,11 +114,13 @@ class RoundKeeper(OwnOffers):
         except NotFound:
             return None  # collected since
         # It may have been read long after that look.
+        # model: Combining, "lost below the log start"
         return segment.metadata.offers if self._is_kept(known.offset) else None
 
     def _bind(self, scene: Scene, listed: Sequence[str]) -> bool:
         """Bind what the segment would list to the log's end. Return False if the round has moved, or may have."""
         moved = scene.moved
+        # model: Combining, "bound only grows"
         bound = (*moved.bound, *(one for one in listed if one not in moved.bound))
         new = Round(moved.offset, bound, moved.done)
         if new == scene.known:
@@ -120,6 +129,7 @@ class RoundKeeper(OwnOffers):
         try:
             # I16: the round's version orders all changes of any offer's fate. A process that loses this write reads
             # the round again, and finds what is bound now.
+            # model: Combining, "round on its version"
             self._context.items.write([Put(written.key, written.value, written.version, scene.version)])
         except (VersionMoved, NoAnswer):
             self._soon()

@@ -86,7 +86,7 @@ def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
                 if snapshot is not None:
                     break
     state = snapshot.state
-    if not is_young:
+    if not is_young:  # model: Append, "save while young"
         raise Unavailable("the server's last look at the items is too old to write a checkpoint by")
     if not partition.can_checkpoint:
         return partition.base
@@ -255,7 +255,7 @@ def move_log_start(partition: Partition, log_start: int) -> int:
     for attempt in Attempts(partition.context.runtime, "the partition's head"):
         with attempt:
             head, _ = read_head(partition)
-            if head is None or head.next_offset < log_start:
+            if head is None or head.next_offset < log_start:  # model: Append, "checkpoint first"
                 save(partition)
             item = partition.context.items.get([key]).get(key)
             if item is None or int(str(item.value["next_offset"])) < log_start:

@@ -126,7 +126,7 @@ class Partition(PartitionMemory):
             state = self.state
             try:
                 segment = self.context.segment(self.segment_key(state.next_offset))
-            except NotFound:
+            except NotFound:  # model: Append, "next key is absent"
                 if state.is_sealed:
                     raise StaleTopicId from None
                 return state

@@ -132,12 +132,15 @@ class PartitionMemory:
 
     def is_end(self, state: PartitionState) -> bool:
         """Return True if ``state`` is a verified tail: it was seen to be the log's end, and the look is young (I4)."""
+        # model: Append, "look is young at answer"
+        # model: Append, "same state at answer"
+        # model: Append, "log start at answer"
         with self.lock:
             return self.is_fresh and self.state is state and self.log_start <= state.next_offset
 
     def keeps(self, offset: int) -> bool | None:
         """Return whether ``offset`` is part of the log (I7); ``None`` if only another look can show it."""
-        with self.lock:
+        with self.lock:  # model: Append, "look is young at create"
             return self.log_start <= offset if self.has_young_look else None
 
     def take_look(self, found: Mapping[ItemKey, Item], look: Instant, *, is_going_allowed: bool = False) -> TopicItem:
@@ -176,6 +179,7 @@ class PartitionMemory:
             if is_stale:
                 # A segment folded since the last look may be a late create of a frozen process, at a key that the log
                 # start has passed. Only the head, and the segments after it, are known to be the log.
+                # model: Append, "drop an old state"
                 self.index.forget(self._certain)
                 self._reset(PartitionState())
             elif self.has_young_head:
@@ -301,6 +305,7 @@ class PartitionMemory:
         """
         with self.lock:
             damage = corrupt(self.segment_key(offset), offset, what)
+            # model: Append, "corrupt while young"
             if self.has_young_head and self.log_start <= offset:
                 return damage
             self.forget()

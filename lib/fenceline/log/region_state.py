@@ -262,7 +262,7 @@ def _answered(state: RegionState, response: Response, place: Place) -> RegionSta
 
 def _with(asked: Asked, response: Response, region: str, answer: Answer) -> Asked:
     is_awaited = asked.snapshot_id == response.snapshot_id and region in asked.regions
-    if not is_awaited or region in asked.answers:  # the first answer counts
+    if not is_awaited or region in asked.answers:  # the first answer counts; model: Snapshot, "the first answer counts"
         return asked
     return asked._replace(answers={**asked.answers, region: answer})
 
@@ -286,6 +286,7 @@ def reached(state: RegionState, origins: Mapping[str, Origin], end: int) -> Regi
     if all(asked.local is not None or len(asked.answers) < len(asked.regions) for asked in state.asked):
         return state
     here = counts(origins)
+    # model: Snapshot, "from says what is missing"
     starts = {region: (origin.topic_id, origin.start) for region, origin in origins.items()}
 
     def matched(asked: Asked) -> Asked:
@@ -308,12 +309,14 @@ def never_here(asked: Asked, here: Counts) -> Counts:
         for origin, (life, number) in answer.had.items():
             if number and origin not in asked.regions and not here.get(origin, ("", 0))[1]:
                 named.setdefault(origin, set()).add((life, number))
+    # model: Snapshot, "from says what never came"
     found = {origin: max(had) for origin, had in named.items() if len({life for life, _ in had}) == 1}
     return found if len({*here, *found}) <= limits.ORIGINS_MAX else {}  # so that a marker can name them all
 
 
 def _is_matched(asked: Asked, known: Counts) -> bool:
     """Return True if each region has answered, and all that it had of third regions is known, too (I21)."""
+    # model: Snapshot, "wait for the counts"
     return all(
         region in asked.answers
         and all(has(known, origin, life, count) for origin, (life, count) in asked.answers[region].had.items())
@@ -324,6 +327,7 @@ def _is_matched(asked: Asked, known: Counts) -> bool:
 def has(known: Counts, origin: str, life: str, count: int) -> bool:
     """Return True if ``known`` has the records of ``origin`` up to ``count``: for none at all it need not know it."""
     known_life, known_count = known.get(origin, ("", -1))
+    # model: Snapshot, "of the same life"
     return count == 0 or (known_life == life and known_count >= count)
 
 

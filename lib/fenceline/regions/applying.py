@@ -212,15 +212,18 @@ def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cur
         CorruptLogError, Unavailable: As ``Partition.fetch``.
     """
     topic_id, position = found.position(partition.context.region)
-    if topic_id != partition.topic_id or not cursor.mark < position <= found.offset:  # I20
+    # I20. model: Snapshot, "a position counts in its life"
+    # I22. model: Snapshot, "forward only"
+    if topic_id != partition.topic_id or not cursor.mark < position <= found.offset:
         return None
-    if not tail.state.regions.has_given(found.sender, position):  # I22: the sender has made it up
+    if not tail.state.regions.has_given(found.sender, position):
+        # I22: the sender has made it up; model: Snapshot, "no farther than was given"
         return None
     mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
     if mark >= position:
         # No record is passed, so what a consumer here has acknowledged is still to be sent.
         return None if cursor.is_set else cursor.moved_elsewhere(position)
-    if mark < tail.state.lives_from:
+    if mark < tail.state.lives_from:  # model: Snapshot, "not over an earlier life"
         return None
     had = _had_below(partition, tail, mark, position, found.update.starts)
     return cursor.moved_elsewhere(had) if had > mark else None
@@ -246,7 +249,7 @@ def _had_below(
         number = _first_number(segment, mark, outcomes) if origin in left else None
         if number is None:
             continue
-        if number <= left[origin]:
+        if number <= left[origin]:  # model: Snapshot, "not over what the sender lacked"
             return mark
         del left[origin]
         if not left:

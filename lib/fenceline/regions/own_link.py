@@ -297,4 +297,5 @@ class OwnLink:
 
 def _in_life(position: Origin | None, topic_id: str) -> Origin | None:
     """Return the position if it counts in this life (I20)."""
+    # model: Snapshot, "a new life from its start"
     return position if position is not None and position.topic_id == topic_id else None

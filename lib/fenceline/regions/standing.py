@@ -85,7 +85,7 @@ def standing(
     start, number = _place(position, note, answer)
     if position is not None:
         gap = gap_of(partition, region, position, note, answer)
-        if gap is not None:
+        if gap is not None:  # model: Snapshot, "a gap stops the link"
             raise GapFound(gap)
     if log_start > start:
         if position is not None and answer.log_start_own_records < position.count:

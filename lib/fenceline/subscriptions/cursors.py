@@ -243,7 +243,7 @@ def noted(partition: Partition, tail: Tail, cursor: Cursor) -> Cursor:
     if not cache.snapshots and not cache.unseen(snapshots):
         return cursor
     mark = -1
-    if cursor.mark >= tail.bounds.log_start_offset:
+    if cursor.mark >= tail.bounds.log_start_offset:  # model: Snapshot, "what retention passed is not sent"
         mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
     return replace(cursor, cache=cache.noted(snapshots, mark))
 

@@ -103,6 +103,7 @@ def collect_partition(
         Unavailable, NoAnswer: A store failed. Some of the deletions may have happened.
     """
     reached = min(head.log_start, head.next_offset)
+    # model: Append, "grace"
     starts = [
         log_start
         for log_start, line in ((keys.parse_state_key(line.key)[2], line) for line in states)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.models.recorders import append
+from tests.models.recorders import access, append, combining
 
-RECORDERS = {"Append": append}
+RECORDERS = {"Append": append, "Access": access, "Combining": combining}

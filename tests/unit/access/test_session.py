@@ -91,6 +91,11 @@ def test_what_was_ended_stays_so() -> None:
     assert sessions.without_producer(session, "t", "p") == session
 
 
+def test_what_was_only_reserved_is_dropped_when_it_ends() -> None:
+    session = replace(SESSION, holds=(replace(HOLD, state=RESERVED),))
+    assert sessions.with_hold_state(session, "t", 0, 3, "p", ENDED).holds == ()
+
+
 NAMES = st.text(max_size=6)
 HOLDS = st.builds(
     Hold, NAMES, NAMES, st.integers(0, 99), st.integers(-1, 99), NAMES, NAMES, st.sampled_from([LIVE, CLOSED, ENDED])

@@ -100,6 +100,7 @@ class Claiming:
         if isinstance(outcome, Producer):
             return outcome
         try:
+            # model: Access, "grant only after the marker"
             offsets = self._append_markers(topic, outcome, until_ms)
             return self._confirm(topic, outcome, offsets)
         except (FixError, RetryError, CorruptLogError) as error:
@@ -168,6 +169,7 @@ class Claiming:
                     raise self._lost(topic, pending)
                 changes, record = confirmed
                 # To sever the session, or to claim, writes the same items: only one of the two succeeds.
+                # model: Access, "grant on the session's version"
                 self._context.items.write(changes)
                 return granted_producer(record, session, record.partitions)
         raise AssertionError
@@ -189,6 +191,7 @@ class Claiming:
                 granted = item if holder in item.shared else None
             else:
                 granted = rules.confirmed(item, holder)
+            # model: Access, "grant all or none"
             if granted is None or record.state != PENDING:
                 return None
             if granted != item:

@@ -182,7 +182,7 @@ class ClaimDecision:
             draft.access[p] = rules.out_of_line(snapshot.item(p), claimant.name)
         for view in views:
             draft.access[view.partition] = self._taken(view, claimant)
-            self._end(view)
+            self._end(view)  # model: Access, "write the end before acting on it"
             if ask.mode == SHARED:
                 holders[view.partition] = Holder(ask.session_id, view.state.topic_epoch, self.name)
             else:

@@ -53,7 +53,7 @@ def _resumed(snapshot: ClaimSnapshot, ask: Ask, session: SessionItem, name: str)
     assert ask.topic_epochs is not None
     topic, epochs = snapshot.topic, dict(ask.topic_epochs)
     # A process that ends this access writes the same items: only one of the two succeeds, whatever the clocks say.
-    draft = ItemTransaction(snapshot, checks_all=True)
+    draft = ItemTransaction(snapshot, checks_all=True)  # model: Access, "a reconnection writes what it read"
     session = sessions.renewed(session, snapshot.now_ms)
     for p, view in snapshot.views.items():
         draft.access[p] = rules.resumed(view.item, (ask.session_id, name))

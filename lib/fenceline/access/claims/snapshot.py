@@ -195,6 +195,7 @@ def _read_once(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
     items = {p: access_from_item(found.get(key)) for p, key in access_keys.items()}
     second = _second_keys(wanted, items, found)
     # After the items: if they say that access is granted, the log that is read now has its marker.
+    # model: Access, "look at the log after the items"
     tails = [partial(_state, appenders, topic, p) for p in partitions]
     reads = [partial(context.items.get, some) for some in _chunks(second)]
     states = context.runtime.gather(tails)

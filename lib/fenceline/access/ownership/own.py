@@ -116,7 +116,7 @@ class OwnAttempt:
             self.has_written = True  # perhaps a marker of what an earlier request reserved
             self._append_markers(pending)
             self._confirm(pending)
-        self.finish_fences()
+        self.finish_fences()  # model: Access, "fences before the answer"
         return [OwnedResource(one.resource.name, one.item.generation, one.item.fencing_token) for one in made.planned]
 
     def _read_owners(self, found: Sequence[Found]) -> Mapping[str, SessionItem]:
