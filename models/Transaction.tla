@@ -43,7 +43,7 @@ Guards == {"admit before the create", "a new state voids an admission", "a lower
            "an unknown producer's marker reads the item", "done only from a verified tail",
            "a marker counts only in the log", "Complete after the markers", "Complete after the cursors",
            "the item in the write of an offset", "settle only what is older", "the later commit stays",
-           "a fenced epoch is nobody's", "ended answers a repeat", "kept answers a repeat"}
+           "a fenced epoch is for markers alone", "ended answers a repeat", "kept answers a repeat"}
 ASSUME Off \subseteq Guards
 On(guard) == guard \notin Off
 
@@ -84,7 +84,7 @@ NextEpoch(i, kept) ==
 Begun(i) ==
   IF i.state = "Ongoing" THEN i
   ELSE [i EXCEPT !.state = "Ongoing", !.result = "none", !.ended = NoEpoch, !.kept = NoEpoch]
-IsIn(i, epoch) == epoch = i.epoch /\ (~i.fenced \/ ~On("a fenced epoch is nobody's"))
+IsIn(i, epoch) == epoch = i.epoch /\ (~i.fenced \/ ~On("a fenced epoch is for markers alone"))
 
 Verdict(verdict, i) == [verdict |-> verdict, item |-> i]
 Written(i) == IF i.epoch \in Epochs THEN Verdict("write", i) ELSE Verdict("none", i)  \* beyond the bounds of the model
@@ -530,7 +530,7 @@ View == << item, log, forgotten, cursor, base, ghost, answer, read, decided, giv
            target, [p \in Processes |-> IsNext(p)] >>
 
 \* I10, I12, I13, I15, and what an answer says: each write and each answer is right.
-AnswersAreTrue == wrong = ""
+I10_I12_I13_I15_AnswersAreTrue == wrong = ""
 
 \* I11: where the state has a producer at e, no transaction of it below e is open.
 I11_NothingOlderIsOpen ==

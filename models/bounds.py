@@ -95,6 +95,7 @@ ACCESS = Model(
         "grant only what is still reserved": Guard("Granted", UNSHARED),
         "grant on the session's version": Guard("SeveredThenAnswered", UNSHARED),
         "grant all or none": Guard("AllOrNone", {**UNSHARED, "Partitions": "{p1, p2}"}),
+        "an epoch is reserved once": Guard("EndedIsFinal", UNSHARED),
         "a reservation is no grant": Guard("OnlyWhatWasGranted", UNSHARED),
         "write the end before acting on it": Guard("EndedIsFinal", UNSHARED),
         "an end counts for its own session": Guard("OnlyAfterAnEnd", UNSHARED),
@@ -120,12 +121,18 @@ ACCESS = Model(
             bounds=UNSHARED,
         ),
     ),
-    runs={"two epochs, no session shares": UNSHARED},
+    runs={
+        "two epochs, no session shares": UNSHARED,
+        "two partitions": {"Sharers": "{}", "Partitions": "{p1, p2}"},
+    },
     deep={
         "two epochs, one session shares": Deep({"Sharers": "{s1}", "LastEpoch": "1"}),
         "three epochs, no session shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
-        "three sessions": Deep({**UNSHARED, "Sessions": "{s1, s2, s3}"}),
-        "two partitions": Deep({"Sharers": "{}", "Partitions": "{p1, p2}"}),
+        "three sessions, three epochs": Deep({"Sharers": "{}", "LastEpoch": "2", "Sessions": "{s1, s2, s3}"}),
+        "two partitions, all of it": Deep(
+            {"LastEpoch": "2", "Sessions": "{s1, s2, s3}", "Sharers": "{s1, s2, s3}", "Partitions": "{p1, p2}"},
+            histories=5_000,
+        ),
     },
 )
 
@@ -173,10 +180,22 @@ COMBINING = Model(
 ONE_ASKED = {"Asks": '{{"b"}}'}
 # Numbers that are missing somewhere: a region skips a gap, or comes when the source has trimmed what came before.
 GAP_OR_LATE = {**ONE_ASKED, "OfB": "0", "OfC": "2", "Trimmed": '{"c"}'}
-NEW_ORIGIN = {**ONE_ASKED, "OfB": "0", "Anew": '{"c"}', "Reading": '{"a"}'}
+NEW_ORIGIN = {**ONE_ASKED, "OfB": "0", "Anew": '{"c"}'}
 NEW_ANSWERER = {**ONE_ASKED, "OfB": "0", "Anew": '{"b"}', "Reading": '{"a"}'}
+NEW_ASKER = {**ONE_ASKED, "OfA": "1", "OfB": "0", "OfC": "0", "Anew": '{"a"}'}
 RESTORED = {**NEW_ORIGIN, "Restored": '{"c"}'}
 ALL = '{"a", "b", "c"}'
+TWO_OF_EACH = {
+    "OfA": "2",
+    "OfB": "2",
+    "OfC": "2",
+    "Requests": "2",
+    "Stopped": "{}",
+    "Reading": ALL,
+    "Updated": ALL,
+    "Asking": '{"a", "b"}',
+    "Asks": '{{"b"}, {"b", "c"}, {"a", "c"}}',
+}
 
 SNAPSHOT = Model(
     guards={
@@ -223,15 +242,30 @@ SNAPSHOT = Model(
         ),
     ),
     runs={
-        "a record of the asker": {"OfA": "1", "OfB": "0"},
-        "a gap, or a late region": {**GAP_OR_LATE, "OfB": "1", "Reading": '{"a"}'},
+        "a record of the region that asks": {"OfA": "1", "OfB": "0"},
+        "a gap, or a late region": GAP_OR_LATE,
         "retention where it is read": {**ONE_ASKED, "Trimmed": '{"a", "b"}'},
         "a new life of an origin": {**NEW_ORIGIN, "OfB": "1"},
         "a new life of a region that answers": NEW_ANSWERER,
+        "a new life of the region that asks": NEW_ASKER,
         "a restored origin": RESTORED,
         "two REQUESTs": {**ONE_ASKED, "OfB": "0", "Requests": "2"},
     },
-    deep={},
+    deep={
+        "a record of each": Deep({"OfA": "1"}),
+        "all links, two regions that follow": Deep({"Stopped": "{}", "Updated": '{"b", "c"}', "Reading": ALL}),
+        "two regions that ask": Deep(
+            {"OfA": "1", "OfC": "0", "Requests": "2", "Updated": ALL, "Asking": '{"a", "b"}', "Asks": '{{"a"}, {"b"}}'}
+        ),
+        "gaps and late regions": Deep({**GAP_OR_LATE, "OfB": "1"}),
+        "a new life of an origin that answers": Deep({"Anew": '{"c"}', "OfB": "0"}),
+        "a new life of a region that answers": Deep({**NEW_ANSWERER, "OfB": "1"}),
+        "two of each": Deep(TWO_OF_EACH, histories=5_000, depth=80),
+        "two of each, new lives, gaps and late regions": Deep(
+            {**TWO_OF_EACH, "Anew": ALL, "Trimmed": ALL}, histories=5_000, depth=80
+        ),
+    },
+)
 
 ENDS = {"Kinds": '{"commit", "abort", "time-out"}', "Commits": "0", "Ghosts": "FALSE"}
 OFFSETS = {**ENDS, "Commits": "2", "Places": "2"}
@@ -260,7 +294,7 @@ TRANSACTION = Model(
         "the item in the write of an offset": Guard("I14_PendingIsNamed", OFFSETS),
         "settle only what is older": Guard("one outcome: an offset has another one", OFFSETS),
         "the later commit stays": Guard("I15: an earlier commit wins", OFFSETS),
-        "a fenced epoch is nobody's": Guard("I13_OngoingIsGiven"),
+        "a fenced epoch is for markers alone": Guard("I13_OngoingIsGiven"),
         "ended answers a repeat": Guard("I13: refused, though its own write is in force"),
         "kept answers a repeat": Guard("I13: refused, though its own write is in force"),
     },

@@ -344,7 +344,7 @@ def _mapped(item: TransactionItem | None, pair: ProducerPair) -> TransactionItem
 
 
 def _check_epoch(item: TransactionItem, pair: ProducerPair) -> None:
-    # model: Transaction, "a fenced epoch is nobody's"
+    # model: Transaction, "a fenced epoch is for markers alone"
     if item.is_fenced or item.producer_epoch != pair.producer_epoch:
         raise _fenced(item, pair)
 
