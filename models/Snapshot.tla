@@ -4,8 +4,8 @@
    DESIGN.md: "Own numbers and positions", "Pulling", "Snapshots", "Cursors in several regions"; invariants I17, I18,
    I20, I21 and I22.
 
-   There are three regions, and one partition in each. Region a asks for snapshots, and sends UPDATEs. Regions b and c
-   answer. So a is DESIGN's a, b or c is its x, and each of them is an origin o.
+   There are three regions, and one partition in each. As in DESIGN, a asks for snapshots, and then sends UPDATEs. What
+   DESIGN calls x is b or c: it answers. Each of the three is an origin o. (`--deep` lets more than one region ask.)
 
    Read the algorithm like a program. Each region is a process. In each step it appends one segment to its log, judged
    by what that log says below it (Append.tla shows that this is so, whichever of its functions are frozen, or die). Any
@@ -27,7 +27,8 @@ EXTENDS Naturals, Sequences, FiniteSets, TLC
 CONSTANTS OfA, OfB, OfC,  \* how many records each region produces
           OfNewLives,     \* and how many in a second life of its topic
           Requests,       \* how many REQUESTs there are
-          Asks,           \* the sets of regions that a REQUEST may ask: others are suspended, removed, or not known to a
+          Asking,         \* the regions that ask for snapshots
+          Asks,           \* the sets of regions that a REQUEST may ask: others are suspended, removed, or not known
           Stopped,        \* links that bring nothing: "cb" if c takes nothing from b
           Updated,        \* the regions that follow UPDATEs
           Reading,        \* the regions that have a consumer
@@ -46,7 +47,6 @@ ASSUME Off \subseteq Guards
 On(guard) == guard \notin Off
 
 Regions == {"a", "b", "c"}
-Asker == "a"
 Records(region, life) ==
   IF life = 2 THEN OfNewLives ELSE CASE region = "a" -> OfA [] region = "b" -> OfB [] region = "c" -> OfC
 Links == {<<t, s>> \in Regions \X Regions : t /= s /\ t \o s \notin Stopped}  \* target, source: the target pulls
@@ -67,7 +67,7 @@ NothingTaken == [life |-> 0, next |-> 0, count |-> 0, last |-> 0, start |-> 0, f
 \* One life of a topic in one region: its log and log start, all that the log says, and the subscription's mark.
 NewTopic(life) ==
   [life |-> life, log |-> << >>, start |-> 0, taken |-> [o \in Regions |-> NothingTaken], lives_from |-> 0,
-   asked |-> << >>, unanswered |-> {}, given |-> 0, snapshots |-> {}, mark |-> 0]
+   asked |-> << >>, unanswered |-> {}, given |-> [r \in Regions |-> 0], snapshots |-> {}, mark |-> 0]
 
 ---------------------------------------------------------------------------------------------------------------------
 (* Snapshots: when all that the answers had is here, too. *)
@@ -80,15 +80,15 @@ Answered(asked) == \A x \in asked.regions : asked.answers[x] /= None
 \* and numbers that the answers name.
 Named(asked, o) == {Had(asked, x)[o] : x \in {x \in asked.regions : Had(asked, x)[o].n > 0}}
 NeverHere(asked, taken) ==
-  {o \in Regions \ {Asker} : /\ o \notin asked.regions /\ taken[o].count = 0 /\ Named(asked, o) /= {}
-                             /\ Cardinality({named.life : named \in Named(asked, o)}) = 1}
+  {o \in Regions \ {asked.by} : /\ o \notin asked.regions /\ taken[o].count = 0 /\ Named(asked, o) /= {}
+                                /\ Cardinality({named.life : named \in Named(asked, o)}) = 1}
 NeverCame(asked, o) == CHOOSE named \in Named(asked, o) : \A other \in Named(asked, o) : other.n <= named.n
 
 Has(taken, had) ==
   had.n = 0 \/ (taken.count >= had.n /\ (taken.life = had.life \/ ~On("of the same life")))
 IsMatched(asked, taken) ==
   /\ Answered(asked)
-  /\ \A x \in asked.regions, o \in Regions \ {Asker} :
+  /\ \A x \in asked.regions, o \in Regions \ {asked.by} :
        o = x \/ o \in NeverHere(asked, taken) \/ Has(taken[o], Had(asked, x)[o]) \/ ~On("wait for the counts")
 From(asked, taken) ==
   [o \in Regions |->
@@ -111,7 +111,7 @@ Appended(topic, entry) == Reached([topic EXCEPT !.log = Append(@, entry)])
 Matters(entry, target, source) ==
   entry.of = source /\ \/ entry.kind = "record"
                        \/ entry.kind = "REQUEST" /\ target \in entry.regions
-                       \/ entry.kind = "RESPONSE" /\ target = Asker
+                       \/ entry.kind = "RESPONSE" /\ target = entry.to
 IsGap(position, answer, source) ==
   /\ position.life = answer.life /\ position.next < answer.start
   /\ position.count < OwnBelow(answer.log, source, answer.life, answer.start)
@@ -141,7 +141,7 @@ Moved(position, answer, source, at) ==
 WasHere(taken) == [o \in Regions |-> [life |-> taken[o].life, n |-> taken[o].last]]
 WithRequest(topic, request) ==
   [topic EXCEPT !.unanswered =
-    @ \union {[id |-> request.n, position |-> Len(topic.log), had |-> WasHere(topic.taken)]}]
+    @ \union {[of |-> request.of, id |-> request.n, position |-> Len(topic.log), had |-> WasHere(topic.taken)]}]
 WithResponse(topic, response) ==
   [topic EXCEPT !.asked = [i \in DOMAIN topic.asked |->
     LET asked == topic.asked[i] IN
@@ -186,7 +186,7 @@ MayMove(topic, region, update) ==
       mark == Slid(topic, topic.mark)
   IN /\ to /= None
      /\ to.life = topic.life \/ ~On("a position counts in its life")
-     /\ to.position <= topic.given \/ ~On("no farther than was given")
+     /\ to.position <= topic.given[update.of] \/ ~On("no farther than was given")
      /\ to.position <= Len(topic.log)
      /\ \/ ~On("forward only") /\ to.position < topic.mark
         \/ /\ mark < to.position
@@ -241,12 +241,12 @@ Work:
       tell(<< self, "skips the records of", source, "up to", number >>);
     end with;
   end with;
-  or with asks \in Asks do
+  or with asks \in {asks \in Asks : self \notin asks} do
     \* "Snapshots" 1: REQUEST.
-    await self = Asker /\ requests < Requests;
+    await self \in Asking /\ requests < Requests;
     topic[self] := Appended(
-      [topic[self] EXCEPT !.asked = Append(@, [id |-> requests + 1, regions |-> asks, local |-> None, from |-> None,
-                                               answers |-> [x \in asks |-> None]])],
+      [topic[self] EXCEPT !.asked = Append(@, [id |-> requests + 1, by |-> self, regions |-> asks, local |-> None,
+                                               from |-> None, answers |-> [x \in asks |-> None]])],
       [kind |-> "REQUEST", of |-> self, life |-> topic[self].life, n |-> requests + 1, regions |-> asks]);
     requests := requests + 1;
     tell(<< self, "appends REQUEST", requests, "to", asks, "at offset", Len(topic[self].log) - 1 >>);
@@ -255,9 +255,9 @@ Work:
     \* "Snapshots" 2: RESPONSE. It says what was here at the REQUEST's offset, however late it comes.
     with position = IF On("the position of the REQUEST") THEN request.position ELSE Len(topic[self].log) do
       topic[self] := Appended(
-        [topic[self] EXCEPT !.unanswered = @ \ {request}, !.given = Max(@, position)],
+        [topic[self] EXCEPT !.unanswered = @ \ {request}, !.given[request.of] = Max(@, position)],
         [kind |-> "RESPONSE", of |-> self, life |-> topic[self].life, n |-> request.id, position |-> position,
-         had |-> request.had]);
+         to |-> request.of, had |-> request.had]);
       tell(<< self, "appends the RESPONSE to REQUEST", request.id, "at offset", Len(topic[self].log) - 1,
               ": position", position >>);
     end with;
@@ -288,7 +288,7 @@ Work:
   or with snapshot \in {one \in topic[self].snapshots : Passed(topic[self], topic[self].mark, one.local)} do
     \* UPDATE: the mark has passed a snapshot.
     await snapshot.id \notin {update.id : update \in updates};
-    updates := updates \union {[id |-> snapshot.id, positions |-> snapshot.positions, from |-> snapshot.from]};
+    updates := updates \union {[of |-> self, id |-> snapshot.id, positions |-> snapshot.positions, from |-> snapshot.from]};
     tell(<< self, "sends the UPDATE of snapshot", snapshot.id, "with its mark at", topic[self].mark >>);
   end with;
   or with update \in {one \in updates : self \in Updated /\ MayMove(topic[self], self, one)} do
@@ -362,13 +362,13 @@ I20_PositionIsOfItsLife ==
 
 \* I21: each record below p_x in x, of a present life, with a number above the snapshot's `from`, lies below L in a.
 I21_SnapshotsAreSound ==
-  \A snapshot \in topic[Asker].snapshots, x \in Regions :
+  \A a \in Asking, x \in Regions : \A snapshot \in topic[a].snapshots :
     LET at == snapshot.positions[x] IN
-    at /= None => (at.life = topic[x].life =>
+    at /= None => (at.life = topic[x].life =>  \* in another life nothing moves by it
       \A entry \in RecordsBelow(topic[x].log, at.position) :
         \/ ~IsPresent(entry, x)
         \/ snapshot.from[entry.of].life = entry.life /\ entry.n <= snapshot.from[entry.of].n
-        \/ entry \in RecordsBelow(topic[Asker].log, snapshot.local))
+        \/ entry \in RecordsBelow(topic[a].log, snapshot.local))
 
 \* I22: a mark passes nothing that was not offered: a consumer acknowledged it, in this region or in another one.
 \* (What the log start has passed is no longer here to be offered.)

@@ -23,7 +23,12 @@ from tests.servers.install import CannotInstall, tlc
 HERE = Path(__file__).parent
 JAVA_MIN = 11
 BEGIN = "\\* BEGIN TRANSLATION"
-_DONE = re.compile(r"^Model checking completed. No error has been found.|^The number of states generated: ", re.M)
+_DONE = re.compile(
+    r"^Model checking completed. No error has been found."
+    r"|^Progress: [\d,]+ states checked\.\s+^Finished in ",  # the end of random histories
+    re.M,
+)
+_ERROR = re.compile(r"^Error: ", re.M)
 _NOISE = re.compile(
     r"TLC2 Version|Running |Parsing file|Semantic processing|Starting\.\.\.|Computing initial|Finished "
 )
@@ -142,17 +147,17 @@ def run(
         fixed = ["-workers", workers, "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
         output = _call([*start, "tlc2.TLC", *fixed, *options, module], scratch)
     violated = _VIOLATED.search(output)
-    if violated is None and not _DONE.search(output):
+    if violated is None and (_ERROR.search(output) or not _DONE.search(output)):
         raise ModelError(_in_ours(output, translate, files[f"{translate}.tla"], translated))
     history = tuple(_variables(state) for state in _STATE.findall(output)) if violated else ()
     if violated and not history:  # the initial state breaks it, and has no number
         history = (_variables(output),)
-    states = re.findall(r"(\d+) distinct states found|number of states generated: (\d+)", output)
+    states = re.findall(r"(\d+) distinct states found|Progress: ([\d,]+) states checked", output)
     return Found(
         violated=violated[1] if violated else "",
         wrong=sentence(history[-1].get("wrong", "")) if history else "",
         history=history,
-        states=int("".join(states[-1])) if states else 0,
+        states=int("".join(states[-1]).replace(",", "")) if states else 0,
         seconds=time.monotonic() - began,
         output=output,
     )
