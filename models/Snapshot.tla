@@ -15,9 +15,10 @@
    the step that appends, as the code folds it: `taken` (DESIGN's `origins`), `asked`, `unanswered`, `snapshots`.
 
    Left out: transactions and aborted records, so what is appended is committed; sizes and several batches in a segment;
-   scan notes and leases, which spare work; a suspended region's records from a third one (I19); regions that break the
-   rules, and stores that were restored (another history); how often REQUESTs come, and which snapshot is final (I24).
-   Individual acknowledgements: a consumer acknowledges all up to an offset. Subscriptions created at latest.
+   scan notes and leases, which spare work; a suspended region's records from a third one (I19); batches that are refused
+   and then skipped; regions that break the rules; a log that was restored and written anew (another history); how often
+   REQUESTs come, and which snapshot is final (I24). A consumer acknowledges all up to an offset, and never seeks.
+   A region that comes late is one that has pulled nothing until the others have trimmed their logs.
    A marker that says nothing to a region is not put into its log: it would change nothing there but offsets.
    An UPDATE is read by the other regions at any time after it was sent, which is earlier than its link brings it, too.
 
@@ -205,6 +206,7 @@ variables
   wrong = "",      \* which move of a mark was not right
   story = << >>;
 
+\* The sentence of a step, for a history.
 macro tell(words) begin
   story := words;
 end macro;
@@ -308,6 +310,7 @@ Work:
     former[self] := topic[self] || topic[self] := NewTopic(2);
     tell(<< self, "creates its topic anew" >>);
   or
+    \* An operator restores the region's stores from before that. The earlier life goes on.
     await self \in Restored /\ topic[self].life = 2;
     topic[self] := former[self] || former[self] := topic[self];
     tell(<< self, "is restored from before it created its topic anew" >>);
