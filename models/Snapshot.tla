@@ -15,8 +15,8 @@
    the step that appends, as the code folds it: `taken` (DESIGN's `origins`), `asked`, `unanswered`, `snapshots`.
 
    Left out: transactions and aborted records, so what is appended is committed; sizes and several batches in a segment;
-   scan notes and leases, which spare work; a suspended region's records from a third one (I19); batches that are refused
-   and then skipped; regions that break the rules; a log that was restored and written anew (another history); how often
+   scan notes and leases, which spare work; a suspended region's records from a third one (I19); batches that are
+   refused and then skipped; regions that break the rules; a log that was restored and written anew (another history); how often
    REQUESTs come, and which snapshot is final (I24). A consumer acknowledges all up to an offset, and never seeks.
    A region that comes late is one that has pulled nothing until the others have trimmed their logs.
    A marker that says nothing to a region is not put into its log: it would change nothing there but offsets.
@@ -290,7 +290,8 @@ Work:
   or with snapshot \in {one \in topic[self].snapshots : Passed(topic[self], topic[self].mark, one.local)} do
     \* UPDATE: the mark has passed a snapshot.
     await snapshot.id \notin {update.id : update \in updates};
-    updates := updates \union {[of |-> self, id |-> snapshot.id, positions |-> snapshot.positions, from |-> snapshot.from]};
+    updates := updates \union
+      {[of |-> self, id |-> snapshot.id, positions |-> snapshot.positions, from |-> snapshot.from]};
     tell(<< self, "sends the UPDATE of snapshot", snapshot.id, "with its mark at", topic[self].mark >>);
   end with;
   or with update \in {one \in updates : self \in Updated /\ MayMove(topic[self], self, one)} do
