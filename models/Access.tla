@@ -35,7 +35,7 @@ CONSTANTS Sessions,
           Off         \* the guards that are switched off, to see what they are for
 
 Guards == {"the marker's epoch is above the state's", "grant only after the marker", "grant only what is still reserved",
-           "grant on the session's version", "grant all or none", "a reservation is no grant",
+           "grant on the session's version", "grant all or none", "an epoch is reserved once", "a reservation is no grant",
            "write the end before acting on it", "an end counts for its own session",
            "a reconnection writes what it read", "the marker is in the records' segment",
            "append only while the state names the grant", "the mode of the grant counts",
@@ -66,7 +66,7 @@ Accepts(state, grant) ==
   \/ (~On("the mode of the grant counts") /\ state.epoch = grant.epoch)
 
 \* The items as they are written: an exclusive holder that is over is ended in the partition's item and in its
-\* session's. `over` is a set of what was held: where, by whom, in which epoch.
+\* session's. `over` is a set of what was held: where, by whom, in which epoch. A reservation that is ended is gone.
 Held(at, holder) == [at |-> at, by |-> holder.by, epoch |-> holder.epoch]
 EndIn(partition, at, over) ==
   [partition EXCEPT
@@ -83,11 +83,10 @@ EndHolds(sessions, over) ==
 Ending(over) == IF over = {} THEN << >> ELSE << ", and ends the hold of", {held.by : held \in over} >>
 WithHolds(sessions, s, holds) == [sessions EXCEPT ![s].holds = holds]
 
-\* What a function counts as granted when it reads a session's item.
+\* What a function counts as granted when it reads a session's item: whatever is more than reserved.
 Counted(sessions) ==
-  {[by |-> s, at |-> hold.at, epoch |-> hold.epoch, mode |-> hold.mode] :
-     <<s, hold>> \in {pair \in UNION {{s} \X sessions[s].holds : s \in Sessions} :
-                        pair[2].is /= "reserved"}}
+  UNION {{[by |-> s, at |-> hold.at, epoch |-> hold.epoch, mode |-> hold.mode] :
+            hold \in {h \in sessions[s].holds : h.is /= "reserved"}} : s \in Sessions}
 
 (* --algorithm Access
 variables
@@ -145,7 +144,8 @@ macro check(promises) begin
   wrong := FirstBroken(promises);
 end macro;
 
-\* The create at the log's end. Another create that was judged before, and comes after, is lost (I1).
+\* The create at the log's end. A batch that was judged before, and is created after, is lost (I1). So is a marker whose
+\* epoch the log has passed.
 macro append(p, entries) begin
   log[p] := log[p] \o entries;
   if judged /= None /\ On("create at the judged offset") then
@@ -167,7 +167,8 @@ Claim:
     \* Any of the holders may be taken for lapsed.
     with s \in Live, wanted \in SUBSET Partitions \ {{}}, look \in Looks(s),
          over \in SUBSET UNION {Exclusives(p, look[p]) : p \in wanted},
-         epochs = [p \in wanted |-> Max(item[p].epoch, look[p].epoch) + 1],
+         epochs = [p \in wanted |-> 1 + IF On("an epoch is reserved once") THEN Max(item[p].epoch, look[p].epoch)
+                                        ELSE look[p].epoch],
          holds = AfterEnd(s, Others(s, wanted, {"reserved"}), Written(over)) do
       await \A p \in wanted : epochs[p] <= LastEpoch;
       item := [p \in Partitions |->
@@ -241,7 +242,7 @@ end process;
 
 process appending = "appends"
 begin
-Append_:
+Batch:
   either \* A holder's batch is judged at the log's end, by what a function remembers of the grant.
     with grant \in known do
       await judged = None /\ Accepts(State(grant.at), grant);
@@ -279,14 +280,14 @@ Append_:
                 IF On("the marker is in the records' segment") THEN << Marker(All, State(p).epoch) >> ELSE << >>);
       tell(<< "a batch without a session is created in", p, "behind", State(p).to, ", epoch", State(p).epoch >>);
     end with;
-  or \* Without that guard the marker follows in a segment of its own.
+  or \* Only without that guard: the marker follows in a segment of its own.
     with p \in Partitions do
       await LastOf(p) = Record;
       append(p, << Marker(All, State(p).epoch) >>);
       tell(<< "the marker back to shared is created in", p >>);
     end with;
   end either;
-  goto Append_;
+  goto Batch;
 end process;
 
 process sessions = "sessions"

@@ -24,7 +24,7 @@ After(told, s) ==
 \* The items after the step are those of the line.
 AsWritten == item' = Items(Now.item) /\ session' = [s \in Sessions |-> After(Now.sessions, s)] /\ log' = log
 
-Wrote == Is("wrote") /\ (Claim \/ Append_ \/ Session) /\ AsWritten
+Wrote == Is("wrote") /\ (Claim \/ Batch \/ Session) /\ AsWritten
 \* A reconnection: it writes the session, whatever changes in it, and is answered that it resumes.
 Resumed ==
   /\ Is("resumed") /\ Session /\ AsWritten /\ UNCHANGED gone
@@ -33,11 +33,11 @@ MarkerCreated == Is("marker") /\ (Claim \/ Session) /\ log' = [log EXCEPT ![P] =
 BatchCreated ==
   /\ Is("batch")
   /\ IF Now.by /= "" THEN
-       judged /= None /\ Append_ /\ judged' = None /\ log' = log /\ judged.by = Now.by /\ judged.epoch = Now.epoch
+       judged /= None /\ Batch /\ judged' = None /\ log' = log /\ judged.by = Now.by /\ judged.epoch = Now.epoch
      ELSE IF State(P).to = All THEN
        Now.epoch = State(P).epoch /\ ~Now.goes_back /\ UNCHANGED vars
      ELSE
-       /\ Now.goes_back /\ Append_
+       /\ Now.goes_back /\ Batch
        /\ log' = [log EXCEPT ![P] = @ \o << [to |-> Record, epoch |-> Now.epoch], Marker(All, Now.epoch) >>]
 \* What was answered at some time is so for good.
 WasGranted ==
@@ -48,10 +48,10 @@ WasSevered == Is("severed") /\ UNCHANGED vars /\ Now.by \in gone
 
 Unrecorded ==
   /\ line' = line /\ line <= Len(Trace)
-  /\ \/ Now.event = "batch" /\ judged = None /\ Append_ /\ judged' /= None
+  /\ \/ Now.event = "batch" /\ judged = None /\ Batch /\ judged' /= None
         /\ judged'.by = Now.by /\ judged'.epoch = Now.epoch
      \/ \* a function goes by the end of a session that holds nothing, or that was ended before
-        /\ Now.event \in {"batch", "marker"} /\ Append_ /\ UNCHANGED << item, session, log >> /\ ends' /= ends
+        /\ Now.event \in {"batch", "marker"} /\ Batch /\ UNCHANGED << item, session, log >> /\ ends' /= ends
      \/ \* a severed session that had nothing to be fenced
         /\ Now.event = "severed" /\ Session /\ UNCHANGED << item, session, log >> /\ Now.by \in gone' \ gone
 

@@ -95,6 +95,7 @@ ACCESS = Model(
         "grant only what is still reserved": Guard("Granted", UNSHARED),
         "grant on the session's version": Guard("SeveredThenAnswered", UNSHARED),
         "grant all or none": Guard("AllOrNone", {**UNSHARED, "Partitions": "{p1, p2}"}),
+        "an epoch is reserved once": Guard("EndedIsFinal", UNSHARED),
         "a reservation is no grant": Guard("OnlyWhatWasGranted", UNSHARED),
         "write the end before acting on it": Guard("EndedIsFinal", UNSHARED),
         "an end counts for its own session": Guard("OnlyAfterAnEnd", UNSHARED),
@@ -120,12 +121,18 @@ ACCESS = Model(
             bounds=UNSHARED,
         ),
     ),
-    runs={"two epochs, no session shares": UNSHARED},
+    runs={
+        "two epochs, no session shares": UNSHARED,
+        "two partitions": {"Sharers": "{}", "Partitions": "{p1, p2}"},
+    },
     deep={
         "two epochs, one session shares": Deep({"Sharers": "{s1}", "LastEpoch": "1"}),
         "three epochs, no session shares": Deep({"Sharers": "{}", "LastEpoch": "2"}),
-        "three sessions": Deep({**UNSHARED, "Sessions": "{s1, s2, s3}"}),
-        "two partitions": Deep({"Sharers": "{}", "Partitions": "{p1, p2}"}),
+        "three sessions, three epochs": Deep({"Sharers": "{}", "LastEpoch": "2", "Sessions": "{s1, s2, s3}"}),
+        "two partitions, all of it": Deep(
+            {"LastEpoch": "2", "Sessions": "{s1, s2, s3}", "Sharers": "{s1, s2, s3}", "Partitions": "{p1, p2}"},
+            histories=5_000,
+        ),
     },
 )
 
@@ -260,9 +267,95 @@ SNAPSHOT = Model(
     },
 )
 
+ENDS = {"Kinds": '{"commit", "abort", "time-out"}', "Commits": "0", "Ghosts": "FALSE"}
+OFFSETS = {**ENDS, "Commits": "2", "Places": "2"}
+THREE_EPOCHS = {**ENDS, "Kinds": '{"commit", "time-out"}', "LastEpoch": "2"}
+PLAIN = {**ENDS, "Plain": "TRUE"}
+
+TRANSACTION = Model(
+    guards={
+        "admit before the create": Guard("I12_OpenIsNamed", ENDS),
+        "a new state voids an admission": Guard("I12_OpenIsNamed", ENDS),
+        "a lowered epoch voids an admission": Guard("I12_OpenIsNamed", PLAIN),
+        "a higher epoch refuses, lapsed or not": Guard("I12_OpenIsNamed", ENDS),
+        "create at the judged offset": Guard("I12_MarkerOnce", ENDS),
+        "no batch amid an earlier transaction": Guard(
+            bounds=ENDS,
+            why="a second line: while an earlier transaction is open here, its item admits no batch of a later epoch",
+        ),
+        "no plain batch amid a transaction": Guard("I11_NothingOlderIsOpen", PLAIN),
+        "decide on the version that was read": Guard("I10: what was decided is changed", ENDS),
+        "a marker where nothing is open, too": Guard("I12_OpenIsNamed", ENDS),
+        "an unknown producer's marker reads the item": Guard("I12_NoMarkerLowers", THREE_EPOCHS),
+        "done only from a verified tail": Guard("I12_OpenIsNamed", {**ENDS, "Ghosts": "TRUE"}),
+        "a marker counts only in the log": Guard("I12_OpenIsNamed", {**ENDS, "Ghosts": "TRUE"}),
+        "Complete after the markers": Guard("I12_OpenIsNamed", ENDS),
+        "Complete after the cursors": Guard("I14_PendingIsNamed", OFFSETS),
+        "the item in the write of an offset": Guard("I14_PendingIsNamed", OFFSETS),
+        "settle only what is older": Guard("one outcome: an offset has another one", OFFSETS),
+        "the later commit stays": Guard("I15: an earlier commit wins", OFFSETS),
+        "a fenced epoch is for markers alone": Guard("I13_OngoingIsGiven"),
+        "ended answers a repeat": Guard("I13: refused, though its own write is in force"),
+        "kept answers a repeat": Guard("I13: refused, though its own write is in force"),
+    },
+    faults=(
+        Fault(
+            "a late marker ends the next transaction",
+            old='IF OpenTo(p, part) < epoch THEN "append"',
+            new='IF OpenTo(p, part) <= epoch THEN "append"',
+            falls="I12_MarkerOnce",
+            bounds=ENDS,
+        ),
+    ),
+    runs={
+        "three epochs": THREE_EPOCHS,
+        "two commits to the cursor": OFFSETS,
+        "plain batches": PLAIN,
+    },
+    deep={
+        "two processes in full": Deep({**ENDS, "Processes": "{p1, p2}"}),
+        "two partitions": Deep({**ENDS, "Partitions": "{a, b}", "Places": "2"}),
+        "three epochs, with an offset": Deep({**THREE_EPOCHS, "Commits": "1"}),
+    },
+)
+
+ONE_SENDING = {"Sendings": "{s1}", "Loses": "TRUE"}
+NO_VERSION = {"NamesOnce": "FALSE"}
+
+ONCE = Model(
+    guards={
+        "one write for all": Guard("I26_AllOrNone", ONE_SENDING),
+        "each member on the version that was read": Guard("I26: a member is decided a second time", ONE_SENDING),
+        "a member passed over is a condition": Guard("I26: a member that is ongoing is left out", ONE_SENDING),
+        "two reads that agree": Guard("I27: a repeat is refused by the version that it raised"),
+        "a version above the stored one": Guard("I27: a version is committed twice", ONE_SENDING),
+        "the version on the item that was read": Guard("I27: a version is committed twice", ONE_SENDING),
+        "a repeat is judged before the version": Guard("I27: a repeat is refused by the version that it raised"),
+        "a version alone answers its repeat": Guard("I27: a repeat is refused by the version that it raised"),
+        "a version is no evidence for a member under way": Guard("I26: answered, but not all is committed", ONE_SENDING),
+        "an end of nothing is refused": Guard("a repeat ends what began after the answer", NO_VERSION),
+    },
+    faults=(
+        Fault(
+            "what is under way is ended, though another member was ended before",
+            old='IF ~is_whole \\/ repeats THEN "refused"',
+            new='IF ~is_whole THEN "refused"',
+            falls="a repeat ends what began after the answer",
+            bounds=NO_VERSION,
+        ),
+    ),
+    runs={"without a version": NO_VERSION, "a write is lost": ONE_SENDING},
+    deep={
+        "a write of two sendings is lost": Deep({"Loses": "TRUE"}),
+        "three members": Deep({"Members": "{t1, t2, t3}"}),
+    },
+)
+
 MODELS: Mapping[str, Model] = {
     "Append": APPEND,
     "Access": ACCESS,
     "Combining": COMBINING,
     "Snapshot": SNAPSHOT,
+    "Transaction": TRANSACTION,
+    "Once": ONCE,
 }

@@ -180,7 +180,7 @@ class PartitionAccess:
     @property
     def epoch(self) -> int:
         """The epoch that the next one follows: the higher of the item's and the state's."""
-        return max(self.item.epoch, self.state.topic_epoch)
+        return max(self.item.epoch, self.state.topic_epoch)  # model: Access, "an epoch is reserved once"
 
     @property
     def epoch_in_force(self) -> int:

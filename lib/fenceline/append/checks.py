@@ -168,6 +168,7 @@ def _unlapsed(
         return producer
     # I12: after a lapse, too, a late batch of a transaction that has ended meets its marker's epoch. Otherwise it would
     # land behind that marker, and stay open for ever.
+    # model: Transaction, "a higher epoch refuses, lapsed or not"
     return replace(producer, last_sequence=-1, window=()) if header.is_transactional else None
 
 
@@ -214,14 +215,17 @@ def _check_transaction(
     if not header.is_transactional:
         if opened is None:
             return None
+        # model: Transaction, "no plain batch amid a transaction"
         return Refused(InvalidTxnStateError("the producer has an open transaction in this partition; end it first"))
     if opened is not None and opened.producer_epoch == header.producer_epoch:
         return None
+    # model: Transaction, "admit before the create"
     if terms.admission is None or not terms.admission.holds(producers_dropped):
         return AskCoordinator(producers_dropped)
     if opened is None:
         return None
     # I11: it would join a transaction whose outcome is not its own.
+    # model: Transaction, "no batch amid an earlier transaction"
     return Refused(
         InvalidTxnStateError(
             "an earlier transaction of the producer hangs in this partition; abort that one here first: "

@@ -99,6 +99,7 @@ class GroupCommit(AppendQueue):
             return
         # A rival's segment has the key: none of our creates can land there any longer.
         # model: Append, "judge again"
+        # model: Transaction, "create at the judged offset"
         self._trouble.losses += 1
         self._dissolve(group)
         self.partition.fold(found)
@@ -184,7 +185,7 @@ class GroupCommit(AppendQueue):
         partition = self.partition
         try:
             self._freshen([ticket for ticket, _ in group.answers])
-            is_end = partition.verified() is group.base
+            is_end = partition.verified() is group.base  # model: Transaction, "done only from a verified tail"
         except StaleTopicId:
             self._dissolve(group)
             self._end_incarnation([ticket for ticket, _ in group.answers])
@@ -215,7 +216,7 @@ class GroupCommit(AppendQueue):
         except StaleTopicId:
             self._give_up(group, is_unknown=not is_internal)
             return
-        if not is_kept:
+        if not is_kept:  # model: Transaction, "a marker counts only in the log"
             partition.forget()
             self._give_up(group, is_unknown=not is_internal)
             return

@@ -51,4 +51,5 @@ class CoordinatorAnswer:
         Behind a batch that lowered an epoch within its group a check has ``LOWERED``, for which no answer counts. The
         number says nothing of what another group saw.
         """
+        # model: Transaction, "a new state voids an admission"
         return self.seen == seen != LOWERED and self.context.is_within(limits.ADMISSION_MS, self.asked)

@@ -55,8 +55,10 @@ class EndEntry:
             return Marked(state.next_offset)  # it is in the log already, or a later one is
         # Once the producer's item has expired, a later marker may be forgotten here. Behind it this one would lower the
         # producer's epoch (I12).
+        # model: Transaction, "an unknown producer's marker reads the item"
         if self.prepared is None or not self.prepared.holds(tentative.producers_dropped):
             return AskCoordinator(tentative.producers_dropped)
+        # model: Transaction, "a marker where nothing is open, too"
         return self._stamped(tentative, now_ms)
 
     def _stamped(self, tentative: TentativeState, now_ms: int) -> Stamped:

@@ -324,6 +324,7 @@ class PartitionMemory:
                 known = self._producers[producer_id]
                 self._producers[producer_id] = advance(known, event)
                 if lowers_epoch(known, event):
+                    # model: Transaction, "a lowered epoch voids an admission"
                     self.producers_dropped += 1
             else:
                 self._unloaded.setdefault(producer_id, []).append(event)

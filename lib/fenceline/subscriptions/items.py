@@ -158,9 +158,11 @@ class Cursor:
             producer_epoch: That of the markers, so above that of what the transaction has sent.
         """
         found = self.pending.get(producer_id)
+        # model: Transaction, "settle only what is older"
         if found is None or found.producer_epoch >= producer_epoch:
             return self
         left = replace(self, pending={key: one for key, one in self.pending.items() if key != producer_id})
+        # model: Transaction, "the later commit stays"
         if not is_commit or found.number <= self.settled:
             return left
         mark, metadata, number = found.offset, found.metadata, found.number

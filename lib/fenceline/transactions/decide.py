@@ -216,6 +216,7 @@ def _init(item: TransactionItem | None, request: Init, now_ms: int, spare: int |
         return Decision(replace(made, updated_at=now_ms, kept=pair), is_change=True, given=spare)
     if item.is_out_of_time(now_ms):
         return _fencing_abort(item, now_ms)
+    # model: Transaction, "kept answers a repeat"
     if pair is not None and pair == item.kept:
         if item.state == EMPTY:  # this request was answered before
             owned = replace(item, principal=item.principal or principal)
@@ -240,6 +241,7 @@ def _init(item: TransactionItem | None, request: Init, now_ms: int, spare: int |
 
 def _end(item: TransactionItem | None, request: End, now_ms: int, spare: int | None) -> Decision:
     """Decide an outcome. Until another request meets its time-out, the transaction's own end may still win."""
+    # model: Transaction, "ended answers a repeat"
     if item is not None and item.ended == request.pair:
         if request.is_commit != (item.state in (PREPARE_COMMIT, COMPLETE_COMMIT)):
             raise _wrong_state(item, "it was ended with the other result")
@@ -342,6 +344,7 @@ def _mapped(item: TransactionItem | None, pair: ProducerPair) -> TransactionItem
 
 
 def _check_epoch(item: TransactionItem, pair: ProducerPair) -> None:
+    # model: Transaction, "a fenced epoch is for markers alone"
     if item.is_fenced or item.producer_epoch != pair.producer_epoch:
         raise _fenced(item, pair)
 

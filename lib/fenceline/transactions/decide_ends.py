@@ -97,8 +97,11 @@ def decide_ends(
     repeats = [member for member in request.members if _is_ended(seen, member)]
     is_whole = len(decisions) == len(verdicts)
     is_under_way = any(one.is_change for one in decisions)
+    # model: Once, "a repeat is judged before the version"
     if repeats and is_whole and not is_under_way and _is_committed(seen, request):
         return EndsDecision(decisions)
+    # model: Once, "a version alone answers its repeat"
+    # model: Once, "a version is no evidence for a member under way"
     if is_resumed and is_whole and not is_under_way and _is_raised(seen, request):
         return EndsDecision(decisions)  # no transaction depends on which request raised it
     once = None if request.once is None else raised(seen.once, request.once, now_ms)
@@ -110,6 +113,7 @@ def decide_ends(
         raise _named(InvalidTxnStateError(f"the transaction was ended before, and {what}"), repeats[0])
     if once is None and not is_under_way:
         # A late repeat of it would end half of what has begun with these pairs meanwhile.
+        # model: Once, "an end of nothing is refused"
         nothing = InvalidTxnStateError("no member has a transaction under way, so there is nothing to end")
         raise _named(nothing, request.members[0])
     if once is not None:

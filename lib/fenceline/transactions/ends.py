@@ -111,6 +111,7 @@ class JointCoordinator:
         Raises:
             VersionMoved: It may never have been so. The request is judged again.
         """
+        # model: Once, "two reads that agree"
         if len(request.members) + (request.once is not None) > 1 and self._read(request) != seen:
             raise VersionMoved(ItemKey(_WHAT, ""))
 
@@ -123,6 +124,7 @@ class JointCoordinator:
             item = one.item
             if not one.is_change:
                 # Passed over: a transaction that begins meanwhile is not left out of what is ended.
+                # model: Once, "a member passed over is a condition"
                 changes.append(Check(keys.transaction_item(item.transactional_id), item.version))
                 members.append(one)
                 continue
@@ -135,5 +137,8 @@ class JointCoordinator:
             changes.append(decision.once.put(runtime))
         # I26, I27: this write is the commit of every member, and raises the version with them, or does none of it. A
         # request that loses it wrote nothing, and judges all anew.
+        # model: Once, "one write for all"
+        # model: Once, "each member on the version that was read"
+        # model: Once, "the version on the item that was read"
         self._context.items.write(changes)
         return replace(decision, members=members)

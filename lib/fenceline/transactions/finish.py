@@ -67,6 +67,8 @@ def finish_all(
         for number in cursor.partitions
     ]
     _make(context, [markers, cursors], until_ms)
+    # model: Transaction, "Complete after the markers"
+    # model: Transaction, "Complete after the cursors"
     done = [one for one in endings if not one.left]
     ended = context.runtime.gather([partial(_complete, context, one.item) for one in done])
     left = [fact for one in endings for fact in one.left]

@@ -90,5 +90,6 @@ def write(context: Context, decision: Decision) -> Decision:
     if decision.given is not None:
         changes.append(ProducerIdItem(decision.given, item.transactional_id, runtime.now_ms()).put(runtime))
     # I10: this write decides the outcome, where it prepares. A request that loses it wrote nothing, and judges anew.
+    # model: Transaction, "decide on the version that was read"
     context.items.write(changes)
     return replace(decision, item=item.written(put))

@@ -73,6 +73,7 @@ def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int) -> OnceItem:
     Raises:
         AlreadyCommittedError: This version, or a higher one, is stored.
     """
+    # model: Once, "a version above the stored one"
     if stored is not None and wanted.version <= stored.mark.version:
         mark = stored.mark
         raise AlreadyCommittedError(

@@ -89,6 +89,7 @@ def _send(
     _check_size([*(move.cursor for move in moves), *also])
     # I14: the item is in the transaction, on the version on which it was ongoing. A request that loses this write, to
     # the outcome or to a new owner, judges again from a fresh read.
+    # model: Transaction, "the item in the write of an offset"
     cursor_store.write(context, moves, also)
 
 
