@@ -14,10 +14,11 @@
    A log is a sequence of entries, and an offset is how many entries lie below. What a log says at its end is folded in
    the step that appends, as the code folds it: `taken` (DESIGN's `origins`), `asked`, `unanswered`, `snapshots`.
 
-   Left out: transactions and aborted records, so what is appended is committed; sizes and several batches in a segment;
-   scan notes and leases, which spare work; a suspended region's records from a third one (I19); batches that are
-   refused and then skipped; regions that break the rules; a log that was restored and written anew (another
-   history); how often REQUESTs come, and which snapshot is final (I24). A consumer acknowledges all up to an offset, and never seeks.
+   Left out: transactions and aborted records, so what is appended is committed; sizes and several batches in a
+   segment; scan notes and leases, which spare work; a suspended region's records from a third one (I19); batches
+   that are refused and then skipped; regions that break the rules; a log that was restored and written anew (another
+   history); how often REQUESTs come, and which snapshot is final (I24). A consumer acknowledges all up to an offset,
+   and never seeks.
    A region that comes late is one that has pulled nothing until the others have trimmed their logs.
    A marker that says nothing to a region is not put into its log: it would change nothing there but offsets.
    An UPDATE is read by the other regions at any time after it was sent, which is earlier than its link brings it, too.
