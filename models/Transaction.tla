@@ -167,6 +167,16 @@ define
     ELSE IF ~On("a marker where nothing is open, too") THEN "done"
     ELSE IF answer[p] # "given" /\ On("an unknown producer's marker reads the item") THEN "ask"
     ELSE "append"
+  \* Which batches and markers come from the world, so from processes that are not followed. What the followed one creates is
+  \* compared with these. So the world stands for any number of processes like it.
+  MayCreate(part, epoch) ==
+    /\ part \in item.named /\ epoch = IF item.state = "Ongoing" THEN item.epoch ELSE item.epoch - 1
+    /\ ~Has(log[part], "batch", epoch) /\ LastOf(log[part]) <= epoch
+    /\ item.state = "Ongoing" \/ \A i \in 1 .. Len(log[part]) : log[part][i].epoch <= epoch
+  MayMark(part, epoch, result) ==
+    /\ LastOf(Since(log[part], forgotten[part])) < epoch
+    /\ \/ part \in item.named /\ IsPrepared(epoch, result)
+       \/ Has(log[part], result, epoch)  \* once more: the first one was forgotten, or the epoch was lowered since
   IsSettled(epoch) == IF cursor.pending = None THEN TRUE ELSE cursor.pending.epoch >= epoch
   Settled(epoch, result) ==
     IF result = "commit" /\ (cursor.pending.number > cursor.settled \/ ~On("the later commit stays"))
@@ -233,7 +243,8 @@ Read: \* Something is asked of the process. It reads the item, and decides.
       elsif d.verdict = "finish" then
         \* Unless it is the end of that transaction, its client asks again: that is another request.
         tell(<< self, "meets a prepared transaction with its", r.kind, "request of epoch", r.epoch >>);
-        task := IF r.kind \in {"commit", "abort"} THEN r ELSE None; ending := [epoch |-> item.epoch, result |-> item.result, cursor |-> item.cursor];
+        task := IF r.kind \in {"commit", "abort"} THEN r ELSE None;
+        ending := [epoch |-> item.epoch, result |-> item.result, cursor |-> item.cursor];
         left := item.named; answer[self] := "none";
         goto Mark;
       else
@@ -334,6 +345,7 @@ Create: \* The commit point of the batch. Where another was faster, it is judged
   if Len(log[task.part]) = place \/ ~On("create at the judged offset") then
     await Len(log[task.part]) < Places;
     tell(<< self, "creates its batch of epoch", task.epoch, "at offset", Len(log[task.part]) >>);
+    if ~MayCreate(task.part, task.epoch) then wrong := "I12: a batch behind its marker, or of no transaction"; end if;
     log[task.part] := Append(log[task.part], [kind |-> "batch", epoch |-> task.epoch]);
     task := None; place := 0; answer[self] := "none";
     goto Read;
@@ -382,9 +394,7 @@ CreateMarker:
   if Len(log[target]) = place \/ ~On("create at the judged offset") then
     await Len(log[target]) < Places;
     tell(<< self, "creates its marker of epoch", ending.epoch, ending.result, "at offset", Len(log[target]) >>);
-    if ~IsPrepared(ending.epoch, ending.result) /\ ~Has(log[target], ending.result, ending.epoch) then
-      wrong := "I12: a marker that its item does not ask for";
-    end if;
+    if ~MayMark(target, ending.epoch, ending.result) then wrong := "I12: a marker that its item does not ask for"; end if;
     log[target] := Append(log[target], [kind |-> ending.result, epoch |-> ending.epoch]);
     left := left \ {target}; target := None; place := 0; answer[self] := "none";
     goto Mark;
@@ -408,7 +418,8 @@ CreateMarker:
         goto Mark;
       or
         tell(<< self, "creates its marker of epoch", ending.epoch, "as a ghost, and its time is over" >>);
-        ghost[self] := ending.epoch; target := None; place := 0; left := {}; ending := None; task := None; wrote := FALSE; answer[self] := "none";
+        ghost[self] := ending.epoch; target := None; place := 0; left := {}; ending := None;
+        task := None; wrote := FALSE; answer[self] := "none";
         goto Read;
       end either;
     end either;
@@ -454,18 +465,15 @@ World:
     tell(<< "the world", "names", where, "in the transaction of epoch", item.epoch >>);
     write(d.item, None);
   end with;
-  or with where \in item.named, epoch = IF item.state = "Ongoing" THEN item.epoch ELSE item.epoch - 1 do
+  or with where \in item.named, epoch \in {item.epoch, item.epoch - 1} do
     \* A batch that was admitted while the transaction was Ongoing. It may come late, before the marker.
-    await Len(log[where]) < Places /\ ~Has(log[where], "batch", epoch);
-    await LastOf(log[where]) <= epoch;
-    await item.state = "Ongoing" \/ \A i \in 1 .. Len(log[where]) : log[where][i].epoch <= epoch;
+    await Len(log[where]) < Places /\ MayCreate(where, epoch);
     tell(<< "the world", "creates a batch of epoch", epoch, "at offset", Len(log[where]) >>);
     log[where] := Append(log[where], [kind |-> "batch", epoch |-> epoch]);
   end with;
   or with where \in item.named do
-    \* A marker of a finisher that has read the item just now.
-    await item.state = "Prepare" /\ Len(log[where]) < Places;
-    await LastOf(Since(log[where], forgotten[where])) < item.epoch;
+    \* A marker.
+    await item.state = "Prepare" /\ Len(log[where]) < Places /\ MayMark(where, item.epoch, item.result);
     tell(<< "the world", "creates a marker of epoch", item.epoch, item.result, "at offset", Len(log[where]) >>);
     log[where] := Append(log[where], [kind |-> item.result, epoch |-> item.epoch]);
   end with;
