@@ -32,10 +32,15 @@ MarkerCreated ==
   /\ \/ World
      \/ \* once more, after Complete
         item.state /= "Prepare" /\ MayMark(P, Now.epoch, Now.kind) /\ UNCHANGED << item, cursor, Others >>
-Forgotten == Is("forgotten") /\ IF forgotten[P] = Len(log[P]) THEN UNCHANGED vars ELSE World /\ forgotten' /= forgotten
+Forgotten ==
+  /\ Is("forgotten")
+  /\ \/ World /\ forgotten' /= forgotten
+     \/ UNCHANGED vars  \* an item that was made anew of what was forgotten before
 \* What was answered is true, and its pair was given.
 EndAnswered == Is("ended") /\ UNCHANGED vars /\ IsOver(Now.of, Now.kind) /\ Now.epoch = Now.of + 1 /\ Now.epoch \in given
-IdAnswered == Is("given") /\ UNCHANGED vars /\ Now.epoch \in given
+IdAnswered ==
+  /\ Is("given") /\ UNCHANGED vars /\ Now.epoch \in given
+  /\ \A i \in 1 .. line - 1 : Trace[i].event = "given" /\ Trace[i].epoch = Now.epoch => Trace[i].to = Now.to
 
 TraceSpec ==
   /\ Init /\ line = 1

@@ -335,7 +335,9 @@ ONCE = Model(
         "the version on the item that was read": Guard("I27: a version is committed twice", ONE_SENDING),
         "a repeat is judged before the version": Guard("I27: a repeat is refused by the version that it raised"),
         "a version alone answers its repeat": Guard("I27: a repeat is refused by the version that it raised"),
-        "a version is no evidence for a member under way": Guard("I26: answered, but not all is committed", ONE_SENDING),
+        "a version is no evidence for a member under way": Guard(
+            "I26: answered, but not all is committed", ONE_SENDING
+        ),
         "an end of nothing is refused": Guard("a repeat ends what began after the answer", NO_VERSION),
     },
     faults=(

@@ -1,6 +1,6 @@
 """Records a run of transactions for Transaction: writes of its item and of a cursor, batches and markers, and answers.
 
-Limits: one transactional id, one partition, one group. A batch that joins what is open is no line, and neither is a write
+Limits: one transactional id, one partition, one group. A batch that joins what is open is no line. Neither is a write
 that changes nothing of what the model knows. Of judging and admissions nothing is recorded: a line says what came of them.
 """
 
@@ -30,7 +30,7 @@ from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObj
 from tests.simulation.harness.world import NoReply, World
 from tests.simulation.log import scenario
 from tests.simulation.transactions import clients, rivals, test_guards
-from tests.simulation.transactions.clients import INPUT, OFFSET_MAX, OFFSETS, Stage
+from tests.simulation.transactions.clients import INPUT, OFFSET_MAX, Stage
 from tests.simulation.transactions.requests import TOPIC, Asking, Ending
 from tests.simulation.transactions.scenario import TransactionPlan, _short
 
@@ -124,7 +124,7 @@ class Lines:
 
         def ask_noted(asking: Asking, log: Any) -> Any:
             pair: ProducerPair = ask(asking, log)
-            self.add("given", epoch=pair.producer_epoch)
+            self.add("given", to=asking.instance, epoch=pair.producer_epoch)
             return pair
 
         patch.setattr(Ending, "made", end_noted)
