@@ -5,33 +5,36 @@
    invariants I10 to I15. Several transactions at once, and `once`, are in Once.tla.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a
-   process may be frozen, for as long as it likes, or die.
+   process may be frozen, for as long as it likes, or die. Where more than one thing may happen next, all are tried.
 
    There is one transactional id, with one producer id. Its epochs begin at 0, and grow at every end. A partition's log is
    the sequence of what this producer and its transactions have in it:
-     batch e      its first transactional batch at epoch e. (Later batches of e join what is open, and ask nobody.)
-     plain e      a batch of this producer id that is not transactional, sent by a client that should not.
+     batch e              its first transactional batch at epoch e. (Later ones of e join what is open, and ask for nothing.)
+     plain e              a batch of this producer id that is not transactional, sent by a client that should not.
      commit E, abort E    the marker that ends what is open. E is above the epoch of the batches that it ends.
 
-   What a process knows of the producer is what it has folded since its memory began (`base`). What is open is part of the
+   A process knows of the producer what it has folded since its memory began (`base`). What is open is part of the
    partition's state, so it is never forgotten. What else is known of the producer is an item of its own, which expires
    (`forgotten`): a memory that begins later does not have it.
 
-   Processes are followed step by step. The world around them is all other processes: they are never frozen, so
-   each of their steps reads what it needs at that moment. What the world assumes of them is what is checked of the others.
+   Processes are followed step by step. The world around them is all other processes: they are never frozen, so each of
+   their steps reads what it needs at that moment. But their batches may come late, too. What the world may create
+   (`MayCreate`, `MayMark`) is compared with what the followed process creates. So it stands for any number of them.
 
-   Left out: the principal, overflow of epochs (a new producer id), expiry of the id, sequences and windows, groups
-   (an offset may be sent while the transaction is Ongoing), topics and their deletion. The log itself is as Append.tla
-   leaves it: a create that comes late loses, or was made where the log was collected (a ghost).
+   Left out: the principal, overflow of epochs (a new producer id), expiry of the id, EXTEND, sequences and windows, groups
+   (an offset may be sent while the transaction is Ongoing), topics and their deletion, hanging transactions. The log
+   itself is as Append.tla leaves it: a create that comes late loses, or was made where the log was collected (a ghost).
 
-   There is no clock. A time-out is due, a state lapses and an item expires whenever they like. *)
+   There is no clock. A time-out is due, a state lapses and an item expires whenever they like.
+
+   `story` says what each step does, for those who read a history. It decides nothing. *)
 EXTENDS Integers, Sequences, FiniteSets, TLC
 
 CONSTANTS Processes, Partitions, None,
           LastEpoch,  \* epochs are 0 .. LastEpoch
           Places,     \* a log has at most so many
           Commits,    \* the cursor is sent at most so many commits
-          Kinds,      \* which requests come: "id", "keep" (the id request with a pair), "commit", "abort", "fence", "time-out"
+          Kinds,      \* which requests come: "id", "keep" (an id request with a pair), "commit", "abort", "fence", "time-out"
           Ghosts,     \* whether a late create may land where the log was collected
           Plain,      \* whether the producer id is used for plain batches, too
           Off         \* the guards that are switched off, to see what they are for
@@ -167,6 +170,16 @@ define
     ELSE IF ~On("a marker where nothing is open, too") THEN "done"
     ELSE IF answer[p] # "given" /\ On("an unknown producer's marker reads the item") THEN "ask"
     ELSE "append"
+  \* Which batches and markers come from the world, so from processes that are not followed. What the followed one creates is
+  \* compared with these. So the world stands for any number of processes like it.
+  MayCreate(part, epoch) ==
+    /\ part \in item.named /\ epoch = IF item.state = "Ongoing" THEN item.epoch ELSE item.epoch - 1
+    /\ ~Has(log[part], "batch", epoch) /\ LastOf(log[part]) <= epoch
+    /\ item.state = "Ongoing" \/ \A i \in 1 .. Len(log[part]) : log[part][i].epoch <= epoch
+  MayMark(part, epoch, result) ==
+    /\ LastOf(Since(log[part], forgotten[part])) < epoch
+    /\ \/ part \in item.named /\ IsPrepared(epoch, result)
+       \/ Has(log[part], result, epoch)  \* once more: the first one was forgotten, or the epoch was lowered since
   IsSettled(epoch) == IF cursor.pending = None THEN TRUE ELSE cursor.pending.epoch >= epoch
   Settled(epoch, result) ==
     IF result = "commit" /\ (cursor.pending.number > cursor.settled \/ ~On("the later commit stays"))
@@ -233,7 +246,8 @@ Read: \* Something is asked of the process. It reads the item, and decides.
       elsif d.verdict = "finish" then
         \* Unless it is the end of that transaction, its client asks again: that is another request.
         tell(<< self, "meets a prepared transaction with its", r.kind, "request of epoch", r.epoch >>);
-        task := IF r.kind \in {"commit", "abort"} THEN r ELSE None; ending := [epoch |-> item.epoch, result |-> item.result, cursor |-> item.cursor];
+        task := IF r.kind \in {"commit", "abort"} THEN r ELSE None;
+        ending := [epoch |-> item.epoch, result |-> item.result, cursor |-> item.cursor];
         left := item.named; answer[self] := "none";
         goto Mark;
       else
@@ -270,7 +284,8 @@ Write: \* One conditional write. Where it prepares, it decides (I10).
     goto Read;
   else
     with new = Decide(read[self], task).item do
-      tell(<< self, "writes the item for its", task.kind, "request of epoch", task.epoch, "now", new.state, "at epoch", new.epoch >>);
+      tell(<< self, "writes the item for its", task.kind, "request of epoch", task.epoch, "which is", new.state,
+              "at epoch", new.epoch >>);
       write(new, self);
       either
         \* The answer comes.
@@ -334,6 +349,7 @@ Create: \* The commit point of the batch. Where another was faster, it is judged
   if Len(log[task.part]) = place \/ ~On("create at the judged offset") then
     await Len(log[task.part]) < Places;
     tell(<< self, "creates its batch of epoch", task.epoch, "at offset", Len(log[task.part]) >>);
+    if ~MayCreate(task.part, task.epoch) then wrong := "I12: a batch behind its marker, or of no transaction"; end if;
     log[task.part] := Append(log[task.part], [kind |-> "batch", epoch |-> task.epoch]);
     task := None; place := 0; answer[self] := "none";
     goto Read;
@@ -382,7 +398,7 @@ CreateMarker:
   if Len(log[target]) = place \/ ~On("create at the judged offset") then
     await Len(log[target]) < Places;
     tell(<< self, "creates its marker of epoch", ending.epoch, ending.result, "at offset", Len(log[target]) >>);
-    if ~IsPrepared(ending.epoch, ending.result) /\ ~Has(log[target], ending.result, ending.epoch) then
+    if ~MayMark(target, ending.epoch, ending.result) then
       wrong := "I12: a marker that its item does not ask for";
     end if;
     log[target] := Append(log[target], [kind |-> ending.result, epoch |-> ending.epoch]);
@@ -408,7 +424,8 @@ CreateMarker:
         goto Mark;
       or
         tell(<< self, "creates its marker of epoch", ending.epoch, "as a ghost, and its time is over" >>);
-        ghost[self] := ending.epoch; target := None; place := 0; left := {}; ending := None; task := None; wrote := FALSE; answer[self] := "none";
+        ghost[self] := ending.epoch; target := None; place := 0; left := {}; ending := None;
+        task := None; wrote := FALSE; answer[self] := "none";
         goto Read;
       end either;
     end either;
@@ -419,7 +436,8 @@ Settle: \* "Ending a transaction" 3: the cursor, on its version.
   then
     tell(<< self, "settles the offset that was pending, by", ending.result >>);
     if decided[cursor.pending.epoch] # ending.result then wrong := "one outcome: an offset has another one";
-    elsif Settled(ending.epoch, ending.result).settled < cursor.settled then wrong := "I15: an earlier commit wins"; end if;
+    elsif Settled(ending.epoch, ending.result).settled < cursor.settled then wrong := "I15: an earlier commit wins";
+    end if;
     cursor := Settled(ending.epoch, ending.result);
   else
     tell(<< self, "has nothing to settle" >>);
@@ -427,7 +445,7 @@ Settle: \* "Ending a transaction" 3: the cursor, on its version.
 Complete: \* "Ending a transaction" 4. Whoever loses this write finds it completed.
   if IsPrepared(ending.epoch, ending.result) \/ ~On("decide on the version that was read") then
     tell(<< self, "writes Complete at epoch", ending.epoch >>);
-    write([item EXCEPT !.state = "Complete", !.epoch = ending.epoch, !.result = ending.result, !.named = {}, !.cursor = FALSE], self);
+    write([Emptied(item, "Complete", ending.epoch) EXCEPT !.result = ending.result], self);
   else
     tell(<< self, "finds the transaction of the markers of epoch", ending.epoch, "completed" >>);
   end if;
@@ -445,7 +463,7 @@ World:
   either with r \in Requests, d = Decide(item, r) do
     \* A request that is never frozen.
     await d.verdict = "write";
-    tell(<< "the world", "decides a", r.kind, "request of epoch", r.epoch, "now", d.item.state, "at epoch", d.item.epoch >>);
+    tell(<< "the world", "decides a", r.kind, "request of epoch", r.epoch, "and the item is", d.item.state, "at epoch", d.item.epoch >>);
     write(d.item, None);
   end with;
   or with where \in Partitions, d = Decide(item, Request("add", item.epoch, where)) do
@@ -454,18 +472,15 @@ World:
     tell(<< "the world", "names", where, "in the transaction of epoch", item.epoch >>);
     write(d.item, None);
   end with;
-  or with where \in item.named, epoch = IF item.state = "Ongoing" THEN item.epoch ELSE item.epoch - 1 do
+  or with where \in item.named, epoch \in {item.epoch, item.epoch - 1} do
     \* A batch that was admitted while the transaction was Ongoing. It may come late, before the marker.
-    await Len(log[where]) < Places /\ ~Has(log[where], "batch", epoch);
-    await LastOf(log[where]) <= epoch;
-    await item.state = "Ongoing" \/ \A i \in 1 .. Len(log[where]) : log[where][i].epoch <= epoch;
+    await Len(log[where]) < Places /\ MayCreate(where, epoch);
     tell(<< "the world", "creates a batch of epoch", epoch, "at offset", Len(log[where]) >>);
     log[where] := Append(log[where], [kind |-> "batch", epoch |-> epoch]);
   end with;
   or with where \in item.named do
-    \* A marker of a finisher that has read the item just now.
-    await item.state = "Prepare" /\ Len(log[where]) < Places;
-    await LastOf(Since(log[where], forgotten[where])) < item.epoch;
+    \* A marker.
+    await item.state = "Prepare" /\ Len(log[where]) < Places /\ MayMark(where, item.epoch, item.result);
     tell(<< "the world", "creates a marker of epoch", item.epoch, item.result, "at offset", Len(log[where]) >>);
     log[where] := Append(log[where], [kind |-> item.result, epoch |-> item.epoch]);
   end with;
@@ -482,11 +497,12 @@ World:
               \/ (~On("a marker where nothing is open, too") /\ Open(log[where]) = NoEpoch);
     tell(<< "the world", "writes Complete at epoch", item.epoch >>);
     write(Completed(item), None);
-  or with where \in Partitions do
-    \* The sweeper forgets what a partition knows of the producer, after a lapse. Nothing is open there.
-    await Open(log[where]) = NoEpoch /\ forgotten[where] < Len(log[where]);
-    tell(<< "the world", "forgets the producer in", where >>);
-    forgotten[where] := Len(log[where]);
+  or with where \in Partitions, position \in forgotten[where] + 1 .. Len(log[where]) do
+    \* The sweeper forgets what a partition knows of the producer, after a lapse: the item, which says what was so at some
+    \* position. Nothing was open there.
+    await Open(SubSeq(log[where], 1, position)) = NoEpoch;
+    tell(<< "the world", "forgets the producer in", where, "up to offset", position >>);
+    forgotten[where] := position;
   end with;
   or with p \in Processes do
     \* A process adopts a partition's state anew, or prunes its memory: it reads again what the partition knows.

@@ -272,12 +272,14 @@ OFFSETS = {**ENDS, "Commits": "2", "Places": "2"}
 THREE_EPOCHS = {**ENDS, "Kinds": '{"commit", "time-out"}', "LastEpoch": "2"}
 PLAIN = {**ENDS, "Plain": "TRUE"}
 
+BEHIND = "I12: a batch behind its marker, or of no transaction"
+
 TRANSACTION = Model(
     guards={
         "admit before the create": Guard("I12_OpenIsNamed", ENDS),
-        "a new state voids an admission": Guard("I12_OpenIsNamed", ENDS),
-        "a lowered epoch voids an admission": Guard("I12_OpenIsNamed", PLAIN),
-        "a higher epoch refuses, lapsed or not": Guard("I12_OpenIsNamed", ENDS),
+        "a new state voids an admission": Guard(BEHIND, ENDS),
+        "a lowered epoch voids an admission": Guard(BEHIND, PLAIN),
+        "a higher epoch refuses, lapsed or not": Guard(BEHIND, ENDS),
         "create at the judged offset": Guard("I12_MarkerOnce", ENDS),
         "no batch amid an earlier transaction": Guard(
             bounds=ENDS,
@@ -313,9 +315,10 @@ TRANSACTION = Model(
         "plain batches": PLAIN,
     },
     deep={
-        "two processes in full": Deep({**ENDS, "Processes": "{p1, p2}"}),
-        "two partitions": Deep({**ENDS, "Partitions": "{a, b}", "Places": "2"}),
-        "three epochs, with an offset": Deep({**THREE_EPOCHS, "Commits": "1"}),
+        "two processes in full": Deep({**ENDS, "Processes": "{p1, p2}", "Places": "4", "Ghosts": "TRUE"}),
+        "two partitions": Deep({**ENDS, "Partitions": "{a, b}", "Places": "2", "Ghosts": "TRUE"}),
+        "three epochs, with an offset": Deep({**ENDS, "LastEpoch": "2", "Commits": "1"}),
+        "four places, and two commits": Deep({"Places": "4", "Commits": "2"}),
     },
 )
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.models.recorders import access, append, combining
+from tests.models.recorders import access, append, combining, transaction
 
-RECORDERS = {"Append": append, "Access": access, "Combining": combining}
+RECORDERS = {"Append": append, "Access": access, "Combining": combining, "Transaction": transaction}
