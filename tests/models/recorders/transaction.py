@@ -1,7 +1,7 @@
 """Records a run of transactions for Transaction: writes of its item and of a cursor, batches and markers, and answers.
 
 Limits: one transactional id, one partition, one group. A batch that joins what is open is no line. Neither is a write
-that changes nothing of what the model knows. Of judging and admissions nothing is recorded: a line says what came of them.
+that changes nothing of what the model knows. Judging and admissions are not recorded: a line says what came of them.
 """
 
 from __future__ import annotations
