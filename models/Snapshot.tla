@@ -14,10 +14,12 @@
    A log is a sequence of entries, and an offset is how many entries lie below. What a log says at its end is folded in
    the step that appends, as the code folds it: `taken` (DESIGN's `origins`), `asked`, `unanswered`, `snapshots`.
 
-   Left out: transactions and aborted records, so what is appended is committed; sizes and several batches in a segment;
-   scan notes and leases, which spare work; a suspended region's records from a third one (I19); regions that break the
-   rules, and stores that were restored (another history); how often REQUESTs come, and which snapshot is final (I24).
-   Individual acknowledgements: a consumer acknowledges all up to an offset. Subscriptions created at latest.
+   Left out: transactions and aborted records, so what is appended is committed; sizes and several batches in a
+   segment; scan notes and leases, which spare work; a suspended region's records from a third one (I19); batches
+   that are refused and then skipped; regions that break the rules; a log that was restored and written anew (another
+   history); how often REQUESTs come, and which snapshot is final (I24). A consumer acknowledges all up to an offset,
+   and never seeks.
+   A region that comes late is one that has pulled nothing until the others have trimmed their logs.
    A marker that says nothing to a region is not put into its log: it would change nothing there but offsets.
    An UPDATE is read by the other regions at any time after it was sent, which is earlier than its link brings it, too.
 
@@ -205,6 +207,7 @@ variables
   wrong = "",      \* which move of a mark was not right
   story = << >>;
 
+\* The sentence of a step, for a history.
 macro tell(words) begin
   story := words;
 end macro;
@@ -288,7 +291,8 @@ Work:
   or with snapshot \in {one \in topic[self].snapshots : Passed(topic[self], topic[self].mark, one.local)} do
     \* UPDATE: the mark has passed a snapshot.
     await snapshot.id \notin {update.id : update \in updates};
-    updates := updates \union {[of |-> self, id |-> snapshot.id, positions |-> snapshot.positions, from |-> snapshot.from]};
+    updates := updates \union
+      {[of |-> self, id |-> snapshot.id, positions |-> snapshot.positions, from |-> snapshot.from]};
     tell(<< self, "sends the UPDATE of snapshot", snapshot.id, "with its mark at", topic[self].mark >>);
   end with;
   or with update \in {one \in updates : self \in Updated /\ MayMove(topic[self], self, one)} do
@@ -308,6 +312,7 @@ Work:
     former[self] := topic[self] || topic[self] := NewTopic(2);
     tell(<< self, "creates its topic anew" >>);
   or
+    \* An operator restores the region's stores from before that. The earlier life goes on.
     await self \in Restored /\ topic[self].life = 2;
     topic[self] := former[self] || former[self] := topic[self];
     tell(<< self, "is restored from before it created its topic anew" >>);

@@ -359,8 +359,8 @@ ONCE = Model(
 MODELS: Mapping[str, Model] = {
     "Append": APPEND,
     "Access": ACCESS,
-    "Combining": COMBINING,
-    "Snapshot": SNAPSHOT,
     "Transaction": TRANSACTION,
     "Once": ONCE,
+    "Combining": COMBINING,
+    "Snapshot": SNAPSHOT,
 }

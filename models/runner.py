@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ _ERROR = re.compile(r"^Error: ", re.M)
 _NOISE = re.compile(
     r"TLC2 Version|Running |Parsing file|Semantic processing|Starting\.\.\.|Computing initial|Finished "
 )
+_PROGRESS = re.compile(r"Progress(?:\(\d+\) at [^:]+:\d+:\d+)?: (.+)")
 _PLACE = re.compile(r"line (\d+)(, col(?:umn)? \d+)?(?: to line \d+, col \d+)?")
 _VIOLATED = re.compile(r"^Error: Invariant (\w+) is violated", re.M)
 _STATE = re.compile(r"^State \d+: <.*>\n((?:.+\n)*)", re.M)
@@ -145,7 +147,7 @@ def run(
             raise ModelError(f"models/{translate}.tla does not parse: {_told(said)}")
         translated = Path(scratch, f"{translate}.tla").read_text()
         fixed = ["-workers", workers, "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
-        output = _call([*start, "tlc2.TLC", *fixed, *options, module], scratch)
+        output = _call([*start, "tlc2.TLC", *fixed, *options, module], scratch, tells_progress=is_long)
     violated = _VIOLATED.search(output)
     if violated is None and (_ERROR.search(output) or not _DONE.search(output)):
         raise ModelError(_in_ours(output, translate, files[f"{translate}.tla"], translated))
@@ -213,9 +215,16 @@ def _java() -> list[str]:
     return [str(java.command), "-Xmx4g", "-cp", str(jar)]
 
 
-def _call(command: list[str], folder: str) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
+def _call(command: list[str], folder: str, *, tells_progress: bool = False) -> str:
+    """Return what a command prints. What TLC says once a minute of a long run is passed on at once."""
+    lines = []
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            lines.append(line)
+            if tells_progress and (found := _PROGRESS.match(line)):
+                print(f"  {found[1]}", file=sys.stderr, flush=True)
+    return "".join(lines)
 
 
 def _told(output: str) -> str:

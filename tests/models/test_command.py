@@ -104,3 +104,11 @@ def test_a_history_is_told_as_numbered_sentences(copied: Path, capsys: Capture) 
     assert told[2].startswith("  1. another process appends")
     assert told[3].startswith("  2. a trim moves the log start to ")
     assert told[5:] == ["I5_LogStart does not hold then:", "  The log start never lies beyond the checkpoint."]
+
+
+@pytest.mark.slow
+def test_the_history_on_the_page_is_what_the_command_prints(copied: Path, capsys: Capture) -> None:
+    page = (copied / "README.md").read_text()
+    shown = page.partition('$ make models MODEL=Append GUARD="judge while young"\n')[2].partition("```")[0]
+    assert main(["Append", "--without", "judge while young"]) == 0
+    assert " ".join(capsys.readouterr().out.partition("\n")[2].split()) == " ".join(shown.split())

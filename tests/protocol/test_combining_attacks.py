@@ -594,3 +594,21 @@ def test_a_late_create_that_is_folded_after_the_look_says_nothing_of_the_rounds_
 
     monkeypatch.setattr(combiner, "_is_kept", looks)
     assert list(combiner._listed_at(Round(base, ("bound",))) or ()) == []
+
+
+def test_a_round_that_this_process_wrote_itself_is_read_again_once_the_log_is_sealed(service: Service) -> None:
+    """I16: a rival may have bound the offer since, and listed it below the SEAL."""
+    log = contender(service)
+    combiner, mine = offers(log, 1 << 62, "mine")
+    partition = appender_of(log).partition
+    combiner._written = round_of(service)
+    append(creator(service), "rival")
+    assert segments(service)[-1].metadata.offers
+    service.log.topics.delete(TOPIC)
+    partition.catch_up()
+    partition.awaited.clear()  # as if the segment was passed over by a head
+    combiner._served_at = -1
+    combiner._queue.backoff.losses, combiner._queue.backoff.won_at = 0, combiner._now()
+    while mine.outcome is None:
+        combiner._combine()
+    assert type(mine.outcome) is Appended

@@ -120,7 +120,7 @@ def close(
     """Close a producer, with what it holds, has reserved, or waits for. A closed or fenced one stays as it is.
 
     If another session has taken the name since, and nothing of this producer is left, that counts as closed. So the
-    same request, sent again, gets the same answer.
+    same request, sent again, gets the same answer. Of a producer that was never granted no session knows that by then.
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
