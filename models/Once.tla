@@ -236,7 +236,8 @@ end algorithm; *)
 \* BEGIN TRANSLATION
 \* END TRANSLATION
 
-View == << members, once, meant, together, outcome, raised, is_answered, seen, wrong, pc, left, verdict, is_right, is_resumed, parts >>
+View == << members, once, meant, together, outcome, raised, is_answered, seen, wrong, pc, left, verdict, is_right,
+           is_resumed, parts >>
 
 \* I26, I27, and what an answer says: each write and each answer is right.
 I26_I27_AnswersAreTrue == wrong = ""

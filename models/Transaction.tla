@@ -236,6 +236,7 @@ Read: \* Something is asked of the process. It reads the item, and decides.
       if d.verdict = "refused" then
         tell(<< self, "is refused its", r.kind, "request of epoch", r.epoch >>);
         refuse();
+        goto Read;
       elsif d.verdict = "answer" /\ r.kind = "batch" then
         tell(<< self, "reads that the transaction of epoch", r.epoch, "is Ongoing, and names", r.part >>);
         if answer[self] = "asked" then answer[self] := "given"; end if;
@@ -243,6 +244,7 @@ Read: \* Something is asked of the process. It reads the item, and decides.
       elsif d.verdict = "answer" then
         tell(<< self, "answers a repeated", r.kind, "request of epoch", r.epoch >>);
         reply();
+        goto Read;
       elsif d.verdict = "finish" then
         \* Unless it is the end of that transaction, its client asks again: that is another request.
         tell(<< self, "meets a prepared transaction with its", r.kind, "request of epoch", r.epoch >>);
@@ -330,6 +332,7 @@ Judge: \* A batch, on the state at the log's end ("Order of judgement").
     if ghost[self] # NoEpoch then
       tell(<< self, "looks again, and drops an old state" >>);
       ghost[self] := NoEpoch; base[self] := forgotten;
+      goto Judge;
     elsif verdict = "admit first" then
       tell(<< self, "must ask the coordinator first for its batch of epoch", task.epoch >>);
       answer[self] := "asked";
@@ -368,6 +371,7 @@ Mark: \* "Ending a transaction" 2: a marker for every named partition, judged at
       if verdict = "done" /\ ghost[self] # NoEpoch /\ On("done only from a verified tail") then
         tell(<< self, "looks again, and drops an old state" >>);
         ghost[self] := NoEpoch; base[self] := forgotten; answer[self] := "none";
+        goto Mark;
       elsif verdict = "done" then
         tell(<< self, "finds the marker of epoch", ending.epoch, "done in", where >>);
         left := left \ {where}; answer[self] := "none";
@@ -463,7 +467,8 @@ World:
   either with r \in Requests, d = Decide(item, r) do
     \* A request that is never frozen.
     await d.verdict = "write";
-    tell(<< "the world", "decides a", r.kind, "request of epoch", r.epoch, "and the item is", d.item.state, "at epoch", d.item.epoch >>);
+    tell(<< "the world", "decides a", r.kind, "request of epoch", r.epoch, "and the item is", d.item.state,
+            "at epoch", d.item.epoch >>);
     write(d.item, None);
   end with;
   or with where \in Partitions, d = Decide(item, Request("add", item.epoch, where)) do

@@ -60,12 +60,14 @@ class Log:
     epochs: dict[int, int] = field(default_factory=dict)  # of each producer, as the log says
     markers: Counter[tuple[int, int]] = field(default_factory=Counter)
     ended: dict[int, int] = field(default_factory=dict)  # the highest epoch of each producer's markers
+    forgotten: set[tuple[int, int]] = field(default_factory=set)  # markers that a process may no longer know of
 
     def forget(self, producer_id: int) -> None:
         """Note that a process may no longer know which markers of a producer are here.
 
-        A finisher at work may append its marker again. It is still one of the present transaction.
+        A finisher at work may append its marker again, also after Complete*. It changes nothing (I12).
         """
+        self.forgotten |= {key for key in self.markers if key[0] == producer_id}
         self.markers = Counter({key: n for key, n in self.markers.items() if key[0] != producer_id})
 
     def bounds_between(self, start: int, end: int) -> set[tuple[int, int]]:
@@ -329,7 +331,8 @@ class TransactionTruth:
         item = self._of(producer_id)
         is_right = item is not None and item.is_prepared and item.pair == (producer_id, epoch)
         is_right = is_right and item is not None and item.is_commit == (marker.type == COMMIT)
-        if not is_right and self.is_served(log.topic_id):
+        is_again = (producer_id, epoch) in log.forgotten
+        if not is_right and not is_again and self.is_served(log.topic_id):
             raise Violation(f"I12: a marker that its item does not ask for: {where}: {item}")
         for one in log.records:
             if one.outcome == OPEN and one.transaction is not None and one.transaction[0] == producer_id:
