@@ -93,7 +93,7 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), runs against 
 	$(BIN)/python -m tests.models
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
 
-models: setup ## check the models of the protocol, and each guard of them; MODEL=Append GUARD="judge while young" tells a history
+models: .venv/ready-demo ## check the models of the protocol, and each guard of them; MODEL=Append GUARD="judge while young" tells a history
 	@$(BIN)/python -m models $(MODEL) $(if $(GUARD),--without "$(GUARD)")
 
 PLOTTED := build/bench-latencies.png

@@ -59,11 +59,12 @@ def tabulate(names: Sequence[str], *, is_deep: bool) -> int:
     """Print a line for each run, as soon as it and those before it are done. Return 1 if one is not as it must be."""
     wanted = list(lines(names, is_deep=is_deep))
     wide = max(len(line.run) for line in wanted)
-    print(f"{'model':<12}{'':<{wide + 2}}{'states':>10} {'seconds':>8} {'steps':>6}  what falls")
     failed = 0
     with ThreadPoolExecutor(1 if is_deep else os.cpu_count()) as pool:  # a deep run takes all processors
         for line, future in [(line, pool.submit(line.check)) for line in wanted]:
             found = future.result()
+            if line is wanted[0]:
+                print(f"{'model':<12}{'':<{wide + 2}}{'states':>10} {'seconds':>8} {'steps':>6}  what falls")
             steps = found.steps or "–"
             end = ""
             if found.falls != line.falls:
