@@ -42,8 +42,7 @@ def lines(names: Sequence[str], *, is_deep: bool) -> Iterator[Line]:
         if is_deep:
             for label, deep in model.deep.items():
                 told = f"{label}, {deep.histories:,} random histories" if deep.histories else label
-                run = partial(check, name, bounds=deep.bounds, histories=deep.histories, depth=deep.depth, is_long=True)
-                yield Line(name, told, "", run)
+                yield Line(name, told, "", partial(check, name, deep=deep))
             continue
         yield Line(name, "as it is", "", partial(check, name))
         for label, bounds in model.runs.items():

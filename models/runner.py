@@ -14,11 +14,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from fenceline_spark.java import NoJavaError
 from fenceline_spark.java import find as find_java
-from models.bounds import Bounds, Fault
+from models.bounds import Bounds, Deep, Fault
 from tests.servers.install import CannotInstall, tlc
 
 HERE = Path(__file__).parent
@@ -82,9 +83,7 @@ def check(
     off: str = "",
     bounds: Bounds | None = None,
     fault: Fault | None = None,
-    histories: int = 0,
-    depth: int = 100,
-    is_long: bool = False,
+    deep: Deep | None = None,
 ) -> Found:
     """Check one model.
 
@@ -92,9 +91,7 @@ def check(
         off: The guard to switch off.
         bounds: Constants that differ from those of the model's `.cfg`.
         fault: A rule to change in the copy.
-        histories: How many random histories to try, in place of every state.
-        depth: How many steps a random history has at most.
-        is_long: The run takes minutes, so it is worth compiling well.
+        deep: A run that takes minutes, with bounds of its own.
 
     Raises:
         ModelError: There is no Java or no checker, or the model does not parse, or can't be evaluated.
@@ -104,10 +101,12 @@ def check(
         if source.count(fault.old) != 1:
             raise ModelError(f"a seeded fault must change one place of the model; model={model} fault={fault.name}")
         source = source.replace(fault.old, fault.new)
-    wanted = {**(bounds or {}), "Off": f'{{"{off}"}}' if off else "{}"}
+    wanted = {**(bounds or {}), **(deep.bounds if deep else {}), "Off": f'{{"{off}"}}' if off else "{}"}
     files = {f"{model}.tla": source, f"{model}.cfg": configured(model, wanted)}
-    options = ["-simulate", f"num={histories}", "-depth", str(depth), "-seed", "1"] if histories else []
-    return run(model, files, translate=model, options=options, is_long=is_long)
+    options: list[str] = []
+    if deep is not None and deep.histories:
+        options = ["-simulate", f"num={deep.histories}", "-depth", str(deep.depth), "-seed", "1"]
+    return run(model, files, translate=model, options=options, is_long=deep is not None)
 
 
 def configured(name: str, bounds: Bounds) -> str:
@@ -135,22 +134,20 @@ def run(
     java = _java()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fenceline-model.") as scratch:
-        for name, text in files.items():
+        source = files[f"{translate}.tla"]
+        translated = _translated(translate, source, tuple(java))
+        for name, text in {**files, f"{translate}.tla": translated}.items():
             Path(scratch, name).write_text(text)
         # TLC unpacks its own modules into the folder for temporary files, where two runs would meet.
         start = [*java, f"-Djava.io.tmpdir={scratch}"]
         # Most runs take a second or two: compile fast, not well. With one worker the history is the same each time.
         start[1:1] = ["-XX:+UseParallelGC"] if is_long else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         workers = "auto" if is_long else "1"
-        said = _call([*start, "pcal.trans", "-nocfg", f"{translate}.tla"], scratch)
-        if "Translation completed" not in said:
-            raise ModelError(f"models/{translate}.tla does not parse: {_told(said)}")
-        translated = Path(scratch, f"{translate}.tla").read_text()
         fixed = ["-workers", workers, "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
         output = _call([*start, "tlc2.TLC", *fixed, *options, module], scratch, tells_progress=is_long)
     violated = _VIOLATED.search(output)
     if violated is None and (_ERROR.search(output) or not _DONE.search(output)):
-        raise ModelError(_in_ours(output, translate, files[f"{translate}.tla"], translated))
+        raise ModelError(_in_ours(output, translate, source, translated))
     history = tuple(_variables(state) for state in _STATE.findall(output)) if violated else ()
     if violated and not history:  # the initial state breaks it, and has no number
         history = (_variables(output),)
@@ -213,6 +210,17 @@ def _java() -> list[str]:
     except CannotInstall as error:
         raise CheckerMissing(f"the checker of the models can't be had: {error}") from None
     return [str(java.command), "-Xmx4g", "-cp", str(jar)]
+
+
+@lru_cache(maxsize=64)  # a model is translated once for all of its guards: a quarter of a second each
+def _translated(model: str, source: str, java: tuple[str, ...]) -> str:
+    with tempfile.TemporaryDirectory(prefix="fenceline-model.") as scratch:
+        copy = Path(scratch, f"{model}.tla")
+        copy.write_text(source)
+        said = _call([*java, "-XX:TieredStopAtLevel=1", "pcal.trans", "-nocfg", copy.name], scratch)
+        if "Translation completed" not in said:
+            raise ModelError(f"models/{copy.name} does not parse: {_told(said)}")
+        return copy.read_text()
 
 
 def _call(command: list[str], folder: str, *, tells_progress: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -10,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import models.runner
-from fenceline_spark.java import NoJavaError
+from fenceline_spark.java import Java, NoJavaError
 from models.__main__ import main
 from models.bounds import MODELS
-from models.runner import CheckerMissing, check, sentence
+from models.runner import sentence
 from tests.servers.install import CannotInstall
 
 Capture = pytest.CaptureFixture[str]
@@ -40,11 +39,11 @@ def test_a_missing_java_is_one_line(capsys: Capture, monkeypatch: pytest.MonkeyP
     assert capsys.readouterr().err == "the models need Java 11 or newer: install one, or set JAVA_HOME\n"
 
 
-@pytest.mark.skipif(shutil.which("java") is None, reason="the Java is looked for first")
 def test_a_checker_that_cannot_be_fetched_is_one_line(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Path:
         raise CannotInstall("mvn is not installed")
 
+    monkeypatch.setattr(models.runner, "find_java", lambda environ, *, oldest: Java(Path("java"), oldest, "PATH"))
     monkeypatch.setattr(models.runner, "tlc", none)
     assert main([]) == 2
     assert capsys.readouterr().err == "the checker of the models can't be had: mvn is not installed\n"
@@ -57,16 +56,10 @@ def test_a_tuple_of_words_and_values_is_a_sentence() -> None:
 
 
 @pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def copied(checker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with a copy of the models that a test may spoil."""
     shutil.copytree(models.runner.HERE, tmp_path / "models", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(models.runner, "HERE", tmp_path / "models")
-    try:
-        check("Append", bounds={"Batches": "{b1}"})
-    except CheckerMissing as error:
-        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
-            raise
-        pytest.skip(str(error))
     return tmp_path / "models"
 
 

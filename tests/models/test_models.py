@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from models.bounds import MODELS, Bounds, Fault
-from models.runner import CheckerMissing, Found, check
+from models.runner import Found, check
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checker")]
 
 RUNS = [(name, label, bounds) for name, model in MODELS.items() for label, bounds in {"": {}, **model.runs}.items()]
 GUARDS = [(name, guard) for name, model in MODELS.items() for guard in model.guards]
 FAULTS = [(name, fault) for name, model in MODELS.items() for fault in model.faults]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _checker() -> None:
-    """Leave all of this out where no checker can be had; CI leaves nothing out."""
-    try:
-        check("Append", bounds={"Batches": "{b1}"})
-    except CheckerMissing as error:
-        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
-            raise
-        pytest.skip(str(error))
 
 
 def told(found: Found) -> str:

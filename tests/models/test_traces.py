@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
 
-from models.runner import CheckerMissing
 from models.traces import Recording, explain
 from tests.models.recorders import RECORDERS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checker")]
 
 # Fixed seeds of at most 40 lines or so, each with something in it: a lost race, a late create, an unknown outcome.
 EXPLAINED = {
@@ -39,17 +37,6 @@ NEEDED = {
 def recorded(model: str, seed: int, without: str = "") -> Recording:
     recording: Recording = RECORDERS[model].record(seed, without)
     return recording
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _checker() -> None:
-    """Leave all of this out where no checker can be had; CI leaves nothing out."""
-    try:
-        explain(Recording("Append", [{"event": "look", "p": "p0"}], {"TraceBatches": frozenset({"b"})}))
-    except CheckerMissing as error:
-        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
-            raise
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(("model", "seed"), [(model, seed) for model, seeds in EXPLAINED.items() for seed in seeds])

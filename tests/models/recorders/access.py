@@ -25,19 +25,19 @@ from fenceline.format.control import ACCESS, EXCLUSIVE, SHARED, parse_marker
 from fenceline.model.requests import ClaimRequest
 from fenceline.ports import Change, Put
 from models.traces import Event, Recording
+from tests.models.recorders.playing import Guard, add_processes, new_run, playing
 from tests.simulation.access import clients, test_guards
 from tests.simulation.access.clients import LOCK, TOPIC, Stage
 from tests.simulation.access.requests import Grant, Sending
 from tests.simulation.access.scenario import AccessPlan
-from tests.simulation.harness import real
-from tests.simulation.harness.history import History, text_of
+from tests.simulation.harness.history import text_of
 from tests.simulation.harness.real import segment_of
-from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
-from tests.simulation.harness.world import NoReply, World
+from tests.simulation.harness.stores import Faults
+from tests.simulation.harness.world import NoReply
 from tests.simulation.log import scenario
 from tests.simulation.log.clients import create
 
-WITHOUT: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {
+WITHOUT: Mapping[str, Guard] = {
     "append only while the state names the grant": test_guards.judges_no_session,
     "the marker's epoch is above the state's": test_guards.appends_any_marker,
     "write the end before acting on it": test_guards.acts_upon_an_end_that_is_not_written,
@@ -65,18 +65,12 @@ PLAN = AccessPlan(
 
 def record(seed: int, without: str = "") -> Recording:
     """Play one seed, with one guard of the code switched off if it is named, and return what the model knows of it."""
-    world, subject = World(seed), real.subject()
-    objects, items = subject.stores(world)
-    watched = WatchedObjectStore(objects, world), WatchedItemStore(items, world)
-    run = scenario.Run(seed, PLAN, subject, world, *watched, History(world))
+    run = new_run(seed, PLAN)
     lines = Lines(run)
     run.items.on_write, run.objects.on_create = lines.wrote, lines.created
-    with pytest.MonkeyPatch.context() as patch, scenario._limits(PLAN), subject.surround(world):
-        if without:
-            WITHOUT[without](patch)
+    with playing(run, WITHOUT[without] if without else None) as patch:
         lines.observe(patch)
         _play(run, lines)
-        world.close()
     names = frozenset(lines.names.values()) or frozenset({"s1"})
     return Recording("Access", lines.events, {"TraceSessions": names})
 
@@ -298,8 +292,7 @@ def write(client: Client) -> None:
 
 
 def _play(run: scenario.Run, lines: Lines) -> None:
-    for number in range(run.plan.processes):
-        run.add_process(f"p{number}")
+    add_processes(run)
     stage = Stage(run.world, run.history, run.processes, PATIENCE_MS, ROUNDS, leases_ms=PLAN.leases_ms)
     run.do(lambda: create(stage, "setup", TOPIC, 1))
     run.faults = run.plan.faults

@@ -6,7 +6,7 @@ its name alone, so two batches never have one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -15,38 +15,33 @@ import pytest
 
 from fenceline.append.commit import GroupCommit
 from fenceline.append.queue import Group
-from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.checkpoint_items import Head
 from fenceline.ports import Change, Item, ItemKey, Put
 from models.traces import Event, Recording
+from tests.models.recorders.playing import UNHURRIED_MS, Guard, fields_of, new_run, pass_errors, playing, trim_and_sweep
 from tests.simulation.harness import real
-from tests.simulation.harness.history import Attempt, History
+from tests.simulation.harness.history import Attempt
 from tests.simulation.harness.stores import (
     Faults,
     FaultyItemStore,
     FaultyObjectStore,
-    WatchedItemStore,
     WatchedObjectStore,
 )
-from tests.simulation.harness.world import NoReply, World
-from tests.simulation.log import clients, scenario
-from tests.simulation.log.clients import Field
+from tests.simulation.log import scenario
 from tests.simulation.log.test_guards import looks_not_after_the_create
 
-WITHOUT: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {"look after create": looks_not_after_the_create}
+WITHOUT: Mapping[str, Guard] = {"look after create": looks_not_after_the_create}
 APPENDERS = 2
 ROUNDS = 3
 TRIMS = 3
 APART_MS, TRIM_APART_MS = 2_000_000, 4_000_000  # half of it is the time from one request of a client to the next
-UNHURRIED_MS = 10**9  # nothing times out
 FAULTS = Faults(freeze=0.04, freeze_ms=9_000_000, freeze_at_append=0.15, answer_lost=0.05)
 
 
 def record(seed: int, without: str = "") -> Recording:
     """Play one seed, with one guard of the code switched off if it is named, and return what the model knows of it."""
-    rng, events, world = Random(f"trace {seed}"), list[Event](), World(seed)
-    checkpoint_segments = rng.choice((1, 2, 16))
+    rng, events = Random(f"trace {seed}"), list[Event]()
     plan = scenario.Plan(
         processes=APPENDERS + 1,
         partitions=1,
@@ -54,62 +49,31 @@ def record(seed: int, without: str = "") -> Recording:
         casts=(),
         faults=FAULTS,
         patience_ms=UNHURRIED_MS,
-        checkpoint_segments=checkpoint_segments,
+        checkpoint_segments=rng.choice((1, 2, 16)),
         collects=True,
         timeout_ms=UNHURRIED_MS,
     )
-    subject = real.subject()
-    objects, items = subject.stores(world)
-    watched = WatchedObjectStore(objects, world), WatchedItemStore(items, world)
-    run = scenario.Run(seed, plan, subject, world, *watched, History(world))
+    run = new_run(seed, plan)
     run.items.on_write = partial(_wrote, events)
     run.objects.on_delete = partial(_deleted, events)
-    with pytest.MonkeyPatch.context() as patch, scenario._limits(plan), subject.surround(world):
-        if without:
-            WITHOUT[without](patch)
+    with playing(run, WITHOUT[without] if without else None) as patch:
         _observe(patch, events)
         _play(run, rng)
-        world.close()
     batches = {f"b{number}_{at}" for number in range(APPENDERS) for at in range(ROUNDS)}
     return Recording("Append", events, {"TraceBatches": frozenset(batches)})
 
 
 def _play(run: scenario.Run, rng: Random) -> None:
-    world = run.world
-    for number in range(run.plan.processes):
-        run.add_process(f"p{number}")
-    fields = [Field(world, run.history, [process], UNHURRIED_MS, ROUNDS) for process in run.processes]
-    run.do(lambda: clients.create(fields[-1], "setup", "t", 1))
-    run.faults = run.plan.faults
+    fields = fields_of(run)
 
     def append(number: int) -> None:
         for at in range(ROUNDS):
-            world.sleep(rng.random() * APART_MS)
+            run.world.sleep(rng.random() * APART_MS)
             attempt = Attempt(f"b{number}_{at}", f"b{number}_{at}", 1)
-            _passing_errors(partial(fields[number].append, f"a{number}", "t", 0, attempt))
+            pass_errors(partial(fields[number].append, f"a{number}", "t", 0, attempt))
 
-    def trim_and_sweep() -> None:
-        field = fields[-1]
-
-        def once() -> None:
-            end = field.bounds("trim", "t", 0).next_offset
-            field.ask("trim", "trim", "t", 0, end, lambda log: log.partitions.trim("t", 0, end))
-            world.sleep(5_000_000)
-            field.ask("sweep", "sweep", "t", 0, None, run.subject.sweep)
-
-        for _ in range(TRIMS):
-            world.sleep(rng.random() * TRIM_APART_MS)
-            _passing_errors(once)
-
-    run.do(*(partial(append, number) for number in range(APPENDERS)), trim_and_sweep)
-
-
-def _passing_errors(ask: Callable[[], object]) -> None:
-    """Ask once. An error is an outcome like any other, and recorded where it arises."""
-    try:
-        ask()
-    except (FencelineError, NoReply):
-        return
+    trims = partial(trim_and_sweep, run, fields[-1], rng, times=TRIMS, apart_ms=TRIM_APART_MS)
+    run.do(*(partial(append, number) for number in range(APPENDERS)), trims)
 
 
 def _observe(patch: pytest.MonkeyPatch, events: list[Event]) -> None:

@@ -20,19 +20,17 @@ from fenceline.append.appender import Appender
 from fenceline.append.offering import OwnOffer, OwnOffers
 from fenceline.append.offers import LOST, Round
 from fenceline.append.queue import AppendQueue, Ticket
-from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import StaleTopicId
 from fenceline.model.results import Appended
 from fenceline.ports import Change, Put
 from models.traces import Event, Recording, Value
+from tests.models.recorders.playing import UNHURRIED_MS, Guard, fields_of, new_run, pass_errors, playing, trim_and_sweep
 from tests.simulation.harness import real
-from tests.simulation.harness.history import Attempt, History
-from tests.simulation.harness.stores import Creation, Faults, FaultyItemStore, WatchedItemStore, WatchedObjectStore
-from tests.simulation.harness.world import NoReply, World
-from tests.simulation.log import clients, scenario
-from tests.simulation.log.clients import Field
+from tests.simulation.harness.history import Attempt
+from tests.simulation.harness.stores import Creation, Faults, FaultyItemStore
+from tests.simulation.log import scenario
 from tests.simulation.log.test_combining_guards import (
     forgets_what_is_done,
     leaves_the_round_unread,
@@ -42,7 +40,7 @@ from tests.simulation.log.test_combining_guards import (
     withdraws_beside_the_round,
 )
 
-WITHOUT: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {
+WITHOUT: Mapping[str, Guard] = {
     "done is not bound again": forgets_what_is_done,
     "leave only what was read": leaves_the_round_unread,
     "list only what is bound": lists_what_is_not_bound,
@@ -53,8 +51,8 @@ WITHOUT: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {
 APPENDERS = 3
 ROUNDS = 3
 TRIMS = 2
+TRIM_APART_MS = 4_000
 EXPECTING = 0.2  # of the batches: most of them are refused, or come due later
-UNHURRIED_MS = 10**9
 NOT_DONE = -2  # in the model's `done`
 FAULTS = Faults(
     freeze=0.005, freeze_ms=9_000_000, freeze_at_append=0.1, answer_lost=0.05, slow=0.04, lands_after_ms_max=60_000
@@ -63,7 +61,7 @@ FAULTS = Faults(
 
 def record(seed: int, without: str = "") -> Recording:
     """Play one seed, with one guard of the code switched off if it is named, and return what the model knows of it."""
-    rng, world = Random(f"trace {seed}"), World(seed)
+    rng = Random(f"trace {seed}")
     plan = scenario.Plan(
         processes=APPENDERS + 1,
         partitions=1,
@@ -75,18 +73,12 @@ def record(seed: int, without: str = "") -> Recording:
         collects=True,
         timeout_ms=rng.choice((2_500, 20_000, 20_000)),
     )
-    subject = real.subject()
-    objects, items = subject.stores(world)
-    watched = WatchedObjectStore(objects, world), WatchedItemStore(items, world)
-    run = scenario.Run(seed, plan, subject, world, *watched, History(world))
+    run = new_run(seed, plan)
     notes = Notes(run)
-    with pytest.MonkeyPatch.context() as patch, scenario._limits(plan), subject.surround(world):
+    with playing(run, WITHOUT[without] if without else None) as patch:
         _contend(patch)
-        if without:
-            WITHOUT[without](patch)
         notes.observe(patch)
         _play(run, rng)
-        world.close()
     return notes.recording()
 
 
@@ -105,46 +97,21 @@ def _contend(patch: pytest.MonkeyPatch) -> None:
 
 
 def _play(run: scenario.Run, rng: Random) -> None:
-    world = run.world
-    for number in range(run.plan.processes):
-        run.add_process(f"p{number}")
-    fields = [Field(world, run.history, [process], UNHURRIED_MS, ROUNDS) for process in run.processes]
-    run.do(lambda: clients.create(fields[-1], "setup", "t", 1))
-    run.faults = run.plan.faults
+    fields = fields_of(run)
 
     def append(number: int) -> None:
         for at in range(ROUNDS):
             name = f"b{number}_{at}"
             expected = rng.randrange(APPENDERS * ROUNDS) if rng.random() < EXPECTING else None
-            _passing_errors(partial(fields[number].append, f"a{number}", "t", 0, Attempt(name, name, 1, expected)))
-
-    def trim_and_sweep() -> None:
-        field = fields[-1]
-
-        def once() -> None:
-            end = field.bounds("trim", "t", 0).next_offset
-            field.ask("trim", "trim", "t", 0, end, lambda log: log.partitions.trim("t", 0, end))
-            world.sleep(5_000_000)
-            field.ask("sweep", "sweep", "t", 0, None, run.subject.sweep)
-
-        for _ in range(TRIMS):
-            world.sleep(rng.random() * 4_000)
-            _passing_errors(once)
+            pass_errors(partial(fields[number].append, f"a{number}", "t", 0, Attempt(name, name, 1, expected)))
 
     def delete() -> None:
-        world.sleep(rng.random() * 4_000)
-        _passing_errors(lambda: fields[-1].ask("delete", "delete", "t", 0, None, lambda log: log.topics.delete("t")))
+        run.world.sleep(rng.random() * TRIM_APART_MS)
+        pass_errors(lambda: fields[-1].ask("delete", "delete", "t", 0, None, lambda log: log.topics.delete("t")))
 
-    end = rng.choice((trim_and_sweep, trim_and_sweep, delete))
+    trims = partial(trim_and_sweep, run, fields[-1], rng, times=TRIMS, apart_ms=TRIM_APART_MS)
+    end = rng.choice((trims, trims, delete))
     run.do(*(partial(append, number) for number in range(APPENDERS)), end)
-
-
-def _passing_errors(ask: Callable[[], object]) -> None:
-    """Ask once. An error is an outcome like any other, and recorded where it arises."""
-    try:
-        ask()
-    except (FencelineError, NoReply):
-        return
 
 
 class Notes:

@@ -6,7 +6,7 @@ that changes nothing of what the model knows. Judging and admissions are not rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,18 +23,17 @@ from fenceline.model.transaction import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
 from fenceline.ports import Change, Delete, Item, Put
 from fenceline.transactions.item import TransactionItem, transaction_from_item
 from models.traces import Event, Recording
-from tests.simulation.harness import real
-from tests.simulation.harness.history import History
+from tests.models.recorders.playing import Guard, add_processes, new_run, playing
 from tests.simulation.harness.real import segment_of
-from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
-from tests.simulation.harness.world import NoReply, World
+from tests.simulation.harness.stores import Faults
+from tests.simulation.harness.world import NoReply
 from tests.simulation.log import scenario
 from tests.simulation.transactions import clients, rivals, test_guards
 from tests.simulation.transactions.clients import INPUT, OFFSET_MAX, Stage
 from tests.simulation.transactions.requests import TOPIC, Asking, Ending
 from tests.simulation.transactions.scenario import TransactionPlan, _short
 
-WITHOUT: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {
+WITHOUT: Mapping[str, Guard] = {
     "admit before the create": test_guards.admits_without_asking,
     "a higher epoch refuses, lapsed or not": test_guards.forgets_the_epoch_of_what_lapsed,
     "a new state voids an admission": test_guards.admits_for_ever,
@@ -57,24 +56,13 @@ FREEZES_MS = (3_000, 20_000, 90_000)
 
 def record(seed: int, without: str = "") -> Recording:
     """Play one seed, with one guard of the code switched off if it is named, and return what the model knows of it."""
-    rng, world, subject = Random(f"trace {seed}"), World(seed), real.subject()
-    plan = _plan(rng)
-    objects, items = subject.stores(world)
-    watched = WatchedObjectStore(objects, world), WatchedItemStore(items, world)
-    run = scenario.Run(seed, plan, subject, world, *watched, History(world))
+    plan = _plan(Random(f"trace {seed}"))
+    run = new_run(seed, plan)
     lines = Lines(run)
     run.items.on_write, run.objects.on_create = lines.wrote, lines.created
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        scenario._limits(plan),
-        _short(plan),
-        subject.surround(world),
-    ):
-        if without:
-            WITHOUT[without](patch)
+    with _short(plan), playing(run, WITHOUT[without] if without else None) as patch:
         lines.observe(patch)
         _play(run, plan)
-        world.close()
     return Recording("Transaction", lines.events)
 
 
@@ -199,8 +187,7 @@ def _commit_at_once(stage: Stage, name: str) -> None:
 
 
 def _play(run: scenario.Run, plan: TransactionPlan) -> None:
-    for number in range(plan.processes):
-        run.add_process(f"p{number}")
+    add_processes(run)
     stage = Stage(
         run.world,
         run.history,
