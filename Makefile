@@ -56,13 +56,14 @@ demo: .venv/ready-demo ## load real events through the HTTP API, read them back,
 demo-spark: .venv/ready-spark ## count a web server's log by Spark, exactly once, while its driver is killed three times; two minutes
 	$(BIN)/python examples/spark_access_log.py
 
-test: setup .venv/ready-spark ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
-	@# Three at once, for the two cores of a small machine: many tests wait for processes.
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not deploy and not spark'
-	@# In the order of their names, since xdist would begin the files of few tests last, and those take longest here. So
-	@# the name of a file whose test takes a minute comes early.
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m spark tests/spark
-	$(BIN)/python -m pytest -m deploy tests/e2e
+test: setup .venv/ready-spark ## every test but those of `make prove`; some deploy two regions to an emulated AWS, which needs Node 22
+	@# Four at once, for the two cores of a small machine, because many tests wait for processes. A group (Spark's session,
+	@# the two deployed regions) is one worker's; the others fill what it leaves.
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m 'not prove'
+
+prove: setup .venv/ready-spark ## what runs at night: every guard, every death and every server, the seeds of `make simulate`; hours
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m prove
+	$(MAKE) simulate
 
 test-deploy: setup ## the tests on two deployed regions alone
 	$(BIN)/python -m pytest -m deploy tests/e2e
@@ -71,10 +72,10 @@ test-servers: setup ## the tests on real servers, none left out: needs Go, Java 
 	FENCELINE_REQUIRE_SERVERS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract tests/processes/test_faults.py
 
 test-spark: setup .venv/ready-spark ## the tests that run Spark alone; need Java 17
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m spark tests/spark
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m 'spark and not prove' tests/spark
 
 check: lint ## lint, types and the fast tests, in under two minutes
-	$(BIN)/python -m pytest -n 3 -m 'not slow and not spark' --hypothesis-profile quick
+	$(BIN)/python -m pytest -n 3 -m 'not slow and not spark and not prove' --hypothesis-profile quick
 
 lint: setup ## lint, types and layers alone
 	$(BIN)/ruff check .
@@ -91,7 +92,7 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), runs against 
 	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario regions --seeds $(SEEDS)
 	$(BIN)/python -m tests.models
-	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
+	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark and not prove' --hypothesis-profile fresh
 
 models: .venv/ready-demo ## check the models of the protocol, and each guard of them; MODEL=Append GUARD="judge while young" tells a history
 	@$(BIN)/python -m models $(MODEL) $(if $(GUARD),--without "$(GUARD)")
@@ -111,4 +112,4 @@ bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka 
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate models bench bench-spark clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove models bench bench-spark clean

@@ -19,6 +19,16 @@ settings.register_profile("fresh", FIXED, derandomize=False)  # untried examples
 settings.load_profile("all")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, processes first, because a long test that begins last keeps one worker alone."""
+
+    def rank(item: pytest.Item) -> tuple[bool, bool]:
+        return item.get_closest_marker("slow") is None, "processes" not in item.path.parts
+
+    items.sort(key=rank)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def botocore_reads_its_descriptions_once() -> Iterator[None]:
     """Read botocore's descriptions once: reading them for each client anew takes 0.1 s."""

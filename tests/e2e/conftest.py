@@ -67,6 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     for item in filter(is_deployed, items):
         item.add_marker(pytest.mark.slow)
+        item.add_marker(pytest.mark.xdist_group("deployed"))  # one worker deploys, and once
     tell_once(config, items, is_deployed, need_node)
 
 
