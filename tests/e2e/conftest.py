@@ -59,6 +59,7 @@ SERVICES = [
 ]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep every test of what is deployed out of `make check`."""
 
