@@ -17,11 +17,10 @@ from typing import Any
 
 from tests.simulation.access import scenario as access_scenario
 from tests.simulation.harness import real
+from tests.simulation.harness.scenario import Failed
 from tests.simulation.log import combining, scenario
-from tests.simulation.log.scenario import Failed
 from tests.simulation.once import scenario as once_scenario
 from tests.simulation.regions import scenario as regions_scenario
-from tests.simulation.regions.scenario import FailedRegions
 from tests.simulation.transactions import scenario as transactions_scenario
 
 RUNS: dict[str, tuple[Callable[[int], Any], Callable[[int], object]]] = {
@@ -51,7 +50,7 @@ def main() -> int:
     for seed in seeds:
         try:
             run = run_seed(seed)
-        except (Failed, FailedRegions) as failure:
+        except Failed as failure:
             failed.append(seed)
             run = failure.run
             if arguments.prints or not arguments.keep_going:

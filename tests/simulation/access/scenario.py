@@ -14,10 +14,11 @@ from tests.simulation.access.clients import TOPIC, Stage
 from tests.simulation.access.truth import AccessTruth
 from tests.simulation.harness import real
 from tests.simulation.harness.history import History
+from tests.simulation.harness.scenario import Failed
 from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
 from tests.simulation.harness.world import World
 from tests.simulation.log import clients
-from tests.simulation.log.scenario import PATIENT_MS, Failed, Plan, Run, _limits
+from tests.simulation.log.scenario import PATIENT_MS, Plan, Run, _limits
 from tests.simulation.log.truth import Truth
 
 SKEW_MS = 10_000  # the most by which a process's clock is off, ahead or behind
@@ -42,15 +43,6 @@ CASTS = {
     "looker": access_clients.look,
     "sweeper": access_clients.sweep_all,
 }
-
-
-class FailedAccess(Failed):
-    """A seed that found something."""
-
-    def __str__(self) -> str:
-        cause = f"{type(self.__cause__).__name__}: {self.__cause__}"
-        replay = f"python -m tests.simulation --scenario access --seed {self.run.seed} --print"
-        return f"seed {self.run.seed}: {cause}\nreplay: {replay}"
 
 
 def draw_plan(seed: int) -> AccessPlan:
@@ -97,7 +89,7 @@ def run_seed(seed: int, plan: AccessPlan | None = None) -> Run:
     """Run one seed.
 
     Raises:
-        FailedAccess: Something that must hold does not; it carries the run.
+        Failed: Something that must hold does not; it carries the run.
     """
     plan = plan or draw_plan(seed)
     world, subject = World(seed), real.subject()
@@ -120,7 +112,7 @@ def run_seed(seed: int, plan: AccessPlan | None = None) -> Run:
             access.read_log(run.objects.created)
             check(truth, access, run.history.operations, skew_ms=plan.skew_ms, is_calm=plan.is_calm)
         except Exception as failure:  # whatever it is, with its history
-            raise FailedAccess(run) from failure
+            raise Failed("access", run) from failure
         finally:
             world.close()
             objects.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -26,169 +26,17 @@ from fenceline.format.control import EXCLUSIVE
 from fenceline.log.retry import Attempts
 from fenceline.log.state import TentativeState
 from fenceline.service import produce
-from tests.simulation.access.scenario import AccessPlan, FailedAccess, draw_plan, run_seed
+from tests.simulation.access.scenario import AccessPlan, draw_plan, run_seed
+from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.stores import Faults
-from tests.simulation.log.truth import Violation
 
 pytestmark = pytest.mark.slow
 
-# Each guard is found by one seed of twelve, or more.
-SEEDS_MAX = 200
 
-Patch = pytest.MonkeyPatch
+GUARDS = Guards("access", run_seed)
 
 
-def judges_no_session(patch: Patch) -> None:
-    """Compare nothing that is sent under a session with the log (promise 3)."""
-    judged = checks._check_access
-
-    def blind(state: Any, terms: Any) -> Any:
-        return judged(state, terms) if terms.session is None else None
-
-    patch.setattr(checks, "_check_access", blind)
-
-
-def judges_by_the_epoch_alone(patch: Patch) -> None:
-    """Forget the mode of a grant: in one epoch an exclusive session comes before shared ones."""
-    judged = checks._check_access
-
-    def forgetful(state: Any, terms: Any) -> Any:
-        session = terms.session
-        if session is not None and session.mode is not None and session.topic_epoch == state.topic_epoch:
-            return None
-        return judged(state, terms)
-
-    patch.setattr(checks, "_check_access", forgetful)
-
-
-def appends_any_marker(patch: Patch) -> None:
-    """Append a marker of a claim whatever epoch the log has (I8)."""
-
-    def blind(self: GrantEntry, trial: TentativeState, now_ms: int) -> Stamped | Marked:
-        state = trial.state
-        if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
-            return Marked(state.access_offset)
-        return access_markers.exclusive_marker(state, self.session_id, self.epoch, now_ms)
-
-    patch.setattr(GrantEntry, "check", blind)
-
-
-def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
-    """Let an append without a session pass over a session that looks dead, and that may come back."""
-
-    def hasty(appenders: Any, partition: Any, asked: AdmitFirst) -> tuple[str, int]:
-        context = appenders.context
-        session = fence_markers.read_sessions(context, [asked.session_id]).get(asked.session_id)
-        if session is not None and session.is_live(context.runtime.now_ms()):
-            raise ProducerBusyError(f"session_id={asked.session_id}")
-        return asked.session_id, asked.topic_epoch
-
-    patch.setattr(produce, "admit", hasty)
-
-
-def admits_whoever_comes_then(patch: Patch) -> None:
-    """Let an admission hold also where the log names another session than the one that had ended."""
-    judged = checks._check_access
-
-    def loose(state: Any, terms: Any) -> Any:
-        return None if terms.ended is not None else judged(state, terms)
-
-    patch.setattr(checks, "_check_access", loose)
-
-
-def appends_no_marker_back(patch: Patch) -> None:
-    """Bring no marker back to shared with a record after an exclusive session that has ended."""
-    judged = checks.check_append
-
-    def silent(*told: Any, **more: Any) -> Any:
-        verdict = judged(*told, **more)
-        return verdict._replace(goes_back_to_shared=False) if isinstance(verdict, checks.Accepted) else verdict
-
-    patch.setattr("fenceline.append.request.check_append", silent)
-
-
-def confirms_what_is_lost(patch: Patch) -> None:
-    """Confirm a claim also where another has reserved the partition since."""
-
-    def greedy(item: Any, holder: Any) -> Any:
-        return replace(item, claim=None, granted=holder, shared=())
-
-    patch.setattr(rules, "confirmed", greedy)
-
-
-def resumes_what_has_ended(patch: Patch) -> None:
-    """Let a reconnection look at the log, and not at whether its end was written."""
-    patch.setattr(
-        rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch
-    )
-
-
-def passes_waiters_over(patch: Patch) -> None:
-    """Let a later claimer pass a waiter over."""
-    column_of = rules.column_of
-
-    def rude(view: Any, claimant: Any, lives: Any) -> Any:
-        return column_of(replace(view, item=replace(view.item, waiting=())), claimant, lives)
-
-    patch.setattr(rules, "column_of", rude)
-
-
-def keeps_what_it_reserved(patch: Patch) -> None:
-    """Leave the reservation of a claim that is refused in the end."""
-    patch.setattr(claim.Claiming, "_give_up", lambda self, pending, **told: None)
-
-
-def answers_before_its_fences(patch: Patch) -> None:
-    """Answer the owner before the session that it severed is fenced."""
-    patch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
-
-
-def fences_nothing_shared(patch: Patch) -> None:
-    """Fence of a severed session only what is exclusive."""
-    due_epoch = fence_markers.due_epoch
-
-    def partly(state: Any, fence: Any, session_id: str) -> int | None:
-        return due_epoch(state, fence, session_id) if fence.mode == EXCLUSIVE else None
-
-    patch.setattr(fence_markers, "due_epoch", partly)
-
-
-def severs_without_a_list(patch: Patch) -> None:
-    """Leave out of the severing write what must be fenced."""
-    severed = sessions.severed
-    patch.setattr(sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
-
-
-def gives_a_token_again(patch: Patch) -> None:
-    """Leave a resource's token what it was when its owner changes."""
-    taken = ownership_rules.taken
-
-    def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
-        return taken(item, *told, token=item.fencing_token if token is None else token, **more)
-
-    patch.setattr(ownership_plan, "taken", same)
-
-
-def looks_only_before_it_reads(patch: Patch) -> None:
-    """Judge a group's reader at the start alone."""
-
-    def once(partition: Any, request: Any, principal: str, read: Callable[[], Any]) -> Any:
-        read_guard.guard_group(
-            partition.context, partition, partition.partition, request.group, request.session_id, principal
-        )
-        return read()
-
-    patch.setattr("fenceline.access.ownership.read_guard.guarded", once)
-
-
-def is_busy_by_its_memory(patch: Patch) -> None:
-    """Judge from a remembered log which session is in the way of an append without a session (I4)."""
-    patch.setattr(produce, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))
-
-
-def refuses_what_it_may_have_reserved(patch: Patch) -> None:
-    """Forget a reservation that was not answered, if the next attempt is refused."""
-    patch.setattr(claim, "Attempts", partial(Attempts, is_refusal_final=True))
+# Plans in which seeds meet what a guard is for
 
 
 def _of(seed: int, *casts: str, **more: Any) -> AccessPlan:
@@ -246,41 +94,176 @@ def readers(seed: int) -> AccessPlan:
     return _of(seed, "owner", "owner", "owner", "writer", "writer", faults=Faults(), leases_ms=(30_000,), breaks=False)
 
 
-GUARDS: Sequence[tuple[Callable[[Patch], None], Callable[[int], AccessPlan]]] = [
-    (judges_no_session, rivals),
-    (judges_by_the_epoch_alone, rivals),
-    (appends_any_marker, rivals),
-    (acts_upon_an_end_that_is_not_written, rivals),
-    (admits_whoever_comes_then, rivals),
-    (appends_no_marker_back, rivals),
-    (confirms_what_is_lost, frozen),
-    (resumes_what_has_ended, returners),
-    (is_busy_by_its_memory, busy),
-    (refuses_what_it_may_have_reserved, lost_answers),
-    (keeps_what_it_reserved, rivals_for_several),
-    (passes_waiters_over, lines),
-    (answers_before_its_fences, sharers),
-    (fences_nothing_shared, sharers),
-    (severs_without_a_list, sharers),
-    (gives_a_token_again, owners),
-    (looks_only_before_it_reads, readers),
-]
+@GUARDS.guard(rivals, seed=5)
+def judges_no_session(patch: Patch) -> None:
+    """Compare nothing that is sent under a session with the log (promise 3)."""
+    judged = checks._check_access
+
+    def blind(state: Any, terms: Any) -> Any:
+        return judged(state, terms) if terms.session is None else None
+
+    patch.setattr(checks, "_check_access", blind)
 
 
-@pytest.mark.parametrize(("guard", "plan"), GUARDS)
-def test_without_a_guard_a_seed_finds_what_it_was_there_for(
-    guard: Callable[[Patch], None], plan: Callable[[int], AccessPlan]
-) -> None:
-    for seed in range(SEEDS_MAX):
-        with pytest.MonkeyPatch.context() as patch:
-            guard(patch)
-            try:
-                run_seed(seed, plan(seed))
-            except FailedAccess as failure:
-                found: BaseException | None = failure.__cause__
-            else:
-                continue
-        assert isinstance(found, Violation), found
-        run_seed(seed, plan(seed))
-        return
-    pytest.fail("no seed found it")
+@GUARDS.guard(rivals, seed=4)
+def judges_by_the_epoch_alone(patch: Patch) -> None:
+    """Forget the mode of a grant: in one epoch an exclusive session comes before shared ones."""
+    judged = checks._check_access
+
+    def forgetful(state: Any, terms: Any) -> Any:
+        session = terms.session
+        if session is not None and session.mode is not None and session.topic_epoch == state.topic_epoch:
+            return None
+        return judged(state, terms)
+
+    patch.setattr(checks, "_check_access", forgetful)
+
+
+@GUARDS.guard(rivals, seed=9)
+def appends_any_marker(patch: Patch) -> None:
+    """Append a marker of a claim whatever epoch the log has (I8)."""
+
+    def blind(self: GrantEntry, trial: TentativeState, now_ms: int) -> Stamped | Marked:
+        state = trial.state
+        if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
+            return Marked(state.access_offset)
+        return access_markers.exclusive_marker(state, self.session_id, self.epoch, now_ms)
+
+    patch.setattr(GrantEntry, "check", blind)
+
+
+@GUARDS.guard(rivals, seed=0)
+def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
+    """Let an append without a session pass over a session that looks dead, and that may come back."""
+
+    def hasty(appenders: Any, partition: Any, asked: AdmitFirst) -> tuple[str, int]:
+        context = appenders.context
+        session = fence_markers.read_sessions(context, [asked.session_id]).get(asked.session_id)
+        if session is not None and session.is_live(context.runtime.now_ms()):
+            raise ProducerBusyError(f"session_id={asked.session_id}")
+        return asked.session_id, asked.topic_epoch
+
+    patch.setattr(produce, "admit", hasty)
+
+
+@GUARDS.guard(rivals, seed=4)
+def admits_whoever_comes_then(patch: Patch) -> None:
+    """Let an admission hold also where the log names another session than the one that had ended."""
+    judged = checks._check_access
+
+    def loose(state: Any, terms: Any) -> Any:
+        return None if terms.ended is not None else judged(state, terms)
+
+    patch.setattr(checks, "_check_access", loose)
+
+
+@GUARDS.guard(rivals, seed=5)
+def appends_no_marker_back(patch: Patch) -> None:
+    """Bring no marker back to shared with a record after an exclusive session that has ended."""
+    judged = checks.check_append
+
+    def silent(*told: Any, **more: Any) -> Any:
+        verdict = judged(*told, **more)
+        return verdict._replace(goes_back_to_shared=False) if isinstance(verdict, checks.Accepted) else verdict
+
+    patch.setattr("fenceline.append.request.check_append", silent)
+
+
+@GUARDS.guard(frozen, seed=48)
+def confirms_what_is_lost(patch: Patch) -> None:
+    """Confirm a claim also where another has reserved the partition since."""
+
+    def greedy(item: Any, holder: Any) -> Any:
+        return replace(item, claim=None, granted=holder, shared=())
+
+    patch.setattr(rules, "confirmed", greedy)
+
+
+@GUARDS.guard(returners, seed=32)
+def resumes_what_has_ended(patch: Patch) -> None:
+    """Let a reconnection look at the log, and not at whether its end was written."""
+    patch.setattr(
+        rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch
+    )
+
+
+@GUARDS.guard(lines, seed=56)
+def passes_waiters_over(patch: Patch) -> None:
+    """Let a later claimer pass a waiter over."""
+    column_of = rules.column_of
+
+    def rude(view: Any, claimant: Any, lives: Any) -> Any:
+        return column_of(replace(view, item=replace(view.item, waiting=())), claimant, lives)
+
+    patch.setattr(rules, "column_of", rude)
+
+
+@GUARDS.guard(rivals_for_several, seed=22)
+def keeps_what_it_reserved(patch: Patch) -> None:
+    """Leave the reservation of a claim that is refused in the end."""
+    patch.setattr(claim.Claiming, "_give_up", lambda self, pending, **told: None)
+
+
+@GUARDS.guard(sharers, seed=5)
+def answers_before_its_fences(patch: Patch) -> None:
+    """Answer the owner before the session that it severed is fenced."""
+    patch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
+
+
+@GUARDS.guard(sharers, seed=2)
+def fences_nothing_shared(patch: Patch) -> None:
+    """Fence of a severed session only what is exclusive."""
+    due_epoch = fence_markers.due_epoch
+
+    def partly(state: Any, fence: Any, session_id: str) -> int | None:
+        return due_epoch(state, fence, session_id) if fence.mode == EXCLUSIVE else None
+
+    patch.setattr(fence_markers, "due_epoch", partly)
+
+
+@GUARDS.guard(sharers, seed=5)
+def severs_without_a_list(patch: Patch) -> None:
+    """Leave out of the severing write what must be fenced."""
+    severed = sessions.severed
+    patch.setattr(sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
+
+
+@GUARDS.guard(owners, seed=5)
+def gives_a_token_again(patch: Patch) -> None:
+    """Leave a resource's token what it was when its owner changes."""
+    taken = ownership_rules.taken
+
+    def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
+        return taken(item, *told, token=item.fencing_token if token is None else token, **more)
+
+    patch.setattr(ownership_plan, "taken", same)
+
+
+@GUARDS.guard(readers, seed=2)
+def looks_only_before_it_reads(patch: Patch) -> None:
+    """Judge a group's reader at the start alone."""
+
+    def once(partition: Any, request: Any, principal: str, read: Callable[[], Any]) -> Any:
+        read_guard.guard_group(
+            partition.context, partition, partition.partition, request.group, request.session_id, principal
+        )
+        return read()
+
+    patch.setattr("fenceline.access.ownership.read_guard.guarded", once)
+
+
+@GUARDS.guard(busy, seed=48)
+def is_busy_by_its_memory(patch: Patch) -> None:
+    """Judge from a remembered log which session is in the way of an append without a session (I4)."""
+    patch.setattr(produce, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))
+
+
+@GUARDS.guard(lost_answers, seed=10)
+def refuses_what_it_may_have_reserved(patch: Patch) -> None:
+    """Forget a reservation that was not answered, if the next attempt is refused."""
+    patch.setattr(claim, "Attempts", partial(Attempts, is_refusal_final=True))
+
+
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
+def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
+    guard.check()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
+import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from tests.simulation.harness import toy
+from tests.simulation.harness.guards import Guard, Patch, all_guards
 from tests.simulation.harness.runtime import Condition, SimRuntime
+from tests.simulation.harness.scenario import Failed
 from tests.simulation.harness.world import Killed, NoReply, Process, Stuck, World
-from tests.simulation.log.scenario import Failed, Plan, draw_plan, run_seed
-from tests.simulation.log.truth import ProducerModel
+from tests.simulation.log.scenario import Plan, draw_plan, run_seed
+from tests.simulation.log.truth import ProducerModel, Violation
+
+IS_ON = True  # a guard of the toy
 
 
 def toy_plan(seed: int) -> Plan:
@@ -45,6 +52,54 @@ def test_the_same_seed_gives_the_same_history_and_another_seed_another() -> None
     first, again, other = (run_seed(seed, toy.subject(), toy_plan(7)).history.digest() for seed in (7, 7, 8))
     assert first == again
     assert first != other
+
+
+def a_guard(seed: int, missed_by: int, cause: Exception) -> Guard:
+    """Return a guard of a toy whose absence one seed finds."""
+
+    def switch_off(patch: Patch) -> None:
+        patch.setattr(sys.modules[__name__], "IS_ON", False)
+
+    def play(seed: int) -> None:
+        if seed == missed_by and not IS_ON:
+            raise Failed("toy", SimpleNamespace(seed=seed)) from cause
+
+    return Guard("toy", switch_off, play, seed)
+
+
+def test_a_guard_is_played_without_and_with_it_by_the_seed_that_it_names() -> None:
+    guard = a_guard(3, 3, Violation("I2"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        guard.check()
+    assert guard.name == "switch_off"
+
+
+def test_a_seed_that_misses_a_guard_no_longer_gives_way_to_another_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="write down 7"):
+        a_guard(3, 7, Violation("I2")).check()
+
+
+def test_a_guard_that_no_seed_misses_and_one_that_breaks_no_promise_are_failures() -> None:
+    with pytest.raises(AssertionError, match="no seed below"):
+        a_guard(3, -1, Violation("I2")).check()
+    with pytest.raises(AssertionError, match="found no broken promise"):
+        a_guard(3, 3, AttributeError("patched what is gone")).check()
+
+
+def test_a_seed_that_fails_with_its_guard_too_is_a_failure() -> None:
+    def play(seed: int) -> None:
+        raise Failed("toy", SimpleNamespace(seed=seed)) from Violation("I2")
+
+    with pytest.raises(Failed):
+        Guard("toy", lambda patch: None, play, 0).check()
+
+
+def test_each_guard_has_a_name_of_its_own_in_its_scenario_and_says_what_is_missing() -> None:
+    guards = all_guards()
+    assert len(guards) >= 105
+    assert len({(guard.scenario, guard.name) for guard in guards}) == len(guards)
+    assert [guard for guard in guards if not guard.description.endswith(".")] == []
 
 
 def run_tasks(world: World, *tasks: Callable[[], object]) -> None:

@@ -22,6 +22,7 @@ from fenceline.format.segment import Segment
 from fenceline.model.results import Appended
 from fenceline.ports import Change, Delete, NoAnswer, Put, VersionMoved
 from tests.simulation.harness import real
+from tests.simulation.harness.scenario import Failed
 from tests.simulation.harness.stores import Faults, FaultyItemStore
 from tests.simulation.log import scenario
 from tests.simulation.log.scenario import PATIENT_MS, Plan, Run
@@ -126,10 +127,10 @@ def run_seed(seed: int, plan: Plan | None = None) -> Run:
             _let_one_take_turns(patch)
         try:
             run = scenario.run_seed(seed, real.subject(), plan or draw_plan(seed))
-            _check(run)
-        except scenario.Failed as failure:
+        except Failed as failure:
             failure.scenario = "combining"
             raise
+        _check(run)
     return run
 
 
@@ -137,7 +138,7 @@ def _check(run: Run) -> None:
     try:
         check_listed_once(run)
     except Violation as violation:
-        raise scenario.Failed(run) from violation
+        raise Failed("combining", run) from violation
 
 
 def _let_one_take_turns(patch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from fenceline.format import keys
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import ItemStore, ObjectStore, StoreFact
 from tests.simulation.harness.history import Attempt, History
+from tests.simulation.harness.scenario import Failed
 from tests.simulation.harness.stores import (
     Creation,
     Faults,
@@ -236,26 +237,12 @@ def run_seed(seed: int, subject: Subject, plan: Plan | None = None) -> Run:
             _settle(run)
             _judge(run)
         except Exception as failure:  # whatever it is, with its history
-            raise Failed(run) from failure
+            raise Failed("log", run) from failure
         finally:
             world.close()
             objects.close()
             items.close()
     return run
-
-
-class Failed(AssertionError):
-    """A seed that found something."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run.seed)
-        self.run = run
-        self.scenario = "log"
-
-    def __str__(self) -> str:
-        cause = f"{type(self.__cause__).__name__}: {self.__cause__}"
-        replay = f"python -m tests.simulation --scenario {self.scenario} --seed {self.run.seed} --print"
-        return f"seed {self.run.seed}: {cause}\nreplay: {replay}"
 
 
 def _play(run: Run) -> None:

@@ -6,7 +6,7 @@ Not here, since hundreds of seeds do not reach it: that ``bound`` only grows at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,123 +16,19 @@ from fenceline.append.combiner import Combiner
 from fenceline.append.offering import OwnOffer, OwnOffers
 from fenceline.append.offers import Offer, Round
 from fenceline.append.round_keeper import Scene
-from fenceline.errors import CorruptLogError
 from fenceline.ports import Change, Delete, Item, NotFound, Put
+from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.stores import Faults
 from tests.simulation.log import combining
-from tests.simulation.log.scenario import PATIENT_MS, Failed, Plan
-from tests.simulation.log.truth import Violation
+from tests.simulation.log.scenario import PATIENT_MS, Plan
 
 pytestmark = pytest.mark.slow
 
-SEEDS_MAX = 300
 
-Patch = pytest.MonkeyPatch
-
-
-def leaves_the_round_unread(patch: Patch) -> None:
-    """Move the round on without reading the segment at its offset."""
-    patch.setattr(Combiner, "_listed_at", lambda self, known: ())
+GUARDS = Guards("combining", combining.run_seed)
 
 
-def forgets_what_is_done(patch: Patch) -> None:
-    """Bind offers again that are in ``done``."""
-
-    def free(known: Round, offers: Sequence[Offer]) -> list[Offer]:
-        return [offer for offer in offers if offer.id not in known.bound]
-
-    patch.setattr(combiner, "free_offers", free)
-    patch.setattr(Combiner, "_note_done", lambda self, known: None)
-
-
-def reads_the_offers_first(patch: Patch) -> None:
-    """Read the offers before the round: one that is deleted in between was dropped from ``done``, and looks free."""
-    found: dict[Combiner, Sequence[Item]] = {}
-    look, read = Combiner._look, Combiner._read_offers
-
-    def early(self: Combiner) -> Scene | None:
-        found[self] = read(self)
-        self._context.runtime.sleep_ms(100)
-        return look(self)
-
-    patch.setattr(Combiner, "_look", early)
-    patch.setattr(Combiner, "_read_offers", lambda self: found[self])
-
-
-def writes_over_any_round(patch: Patch) -> None:
-    """Write the round whatever version it has by now."""
-    bind = Combiner._bind
-
-    def blind(self: Combiner, scene: Scene, listed: Sequence[str]) -> bool:
-        stored = self._read_round()
-        return bind(self, scene if stored is None else scene._replace(version=stored.version), listed)
-
-    patch.setattr(Combiner, "_bind", blind)
-
-
-def withdraws_beside_the_round(patch: Patch) -> None:
-    """Delete an offer without moving the round's version."""
-
-    def bare(self: OwnOffers, free: Sequence[OwnOffer], stored: Item) -> list[Change]:
-        return [Delete(own.key, own.version) for own in free]
-
-    patch.setattr(OwnOffers, "_withdrawal", bare)
-
-
-def withdraws_what_is_gone(patch: Patch) -> None:
-    """Take an offer that is not there for withdrawn."""
-
-    def lenient(self: OwnOffers, free: Sequence[OwnOffer], stored: Item) -> list[Change]:
-        there = self._context.items.get([own.key for own in free])
-        moved = Put(self._round_key, stored.value, stored.version + 1, stored.version)
-        return [moved, *(Delete(own.key, own.version) for own in free if own.key in there)]
-
-    patch.setattr(OwnOffers, "_withdrawal", lenient)
-    patch.setattr(OwnOffers, "_is_there", lambda self, own: True)
-
-
-def lists_what_is_not_bound(patch: Patch) -> None:
-    """Create a segment that lists offers without a write of the round."""
-    patch.setattr(Combiner, "_bind", lambda self, scene, listed: True)
-
-
-def believes_ghosts(patch: Patch) -> None:
-    """Read the segment at the round's offset also below the log start: what is not found there is free."""
-
-    def trusting(self: Combiner, known: Round) -> Sequence[str]:
-        try:
-            return self._context.segment(self._partition.segment_key(known.offset)).metadata.offers
-        except NotFound:
-            return ()
-
-    patch.setattr(Combiner, "_listed_at", trusting)
-
-
-def refuses_without_withdrawal(patch: Patch) -> None:
-    """Check an offer that is refused by itself, while it still is one."""
-    withdraw = OwnOffers._withdraw
-
-    def hasty(self: OwnOffers, offers: Sequence[OwnOffer]) -> None:
-        if self._now() < min(own.ticket.until_ms for own in offers) - self._reserve_ms:
-            for own in offers:
-                own.ticket.is_withdrawn = True
-            self._take_back(offers)
-        else:
-            withdraw(self, offers)
-
-    patch.setattr(OwnOffers, "_withdraw", hasty)
-
-
-def takes_no_answer_for_no_put(patch: Patch) -> None:
-    """Queue again what was offered by a write that was not answered."""
-    offer = OwnOffers._offer
-
-    def forgetful(self: OwnOffers) -> bool:
-        done = offer(self)
-        self._take_back([own for own in self._unanswered() if not own.is_seen])
-        return done
-
-    patch.setattr(OwnOffers, "_offer", forgetful)
+# Plans in which seeds meet what a guard is for
 
 
 def rivals(seed: int) -> Plan:
@@ -167,35 +63,121 @@ def pauses(seed: int) -> Plan:
     return replace(rivals(seed), faults=faults, casts=casts, rounds=20, timeout_ms=1_500)
 
 
-@pytest.mark.parametrize(
-    ("guard", "plan"),
-    [
-        (leaves_the_round_unread, rivals),
-        (forgets_what_is_done, rivals),
-        (reads_the_offers_first, freezes),
-        (writes_over_any_round, freezes),
-        (withdraws_beside_the_round, pauses),
-        (withdraws_what_is_gone, impatient),
-        (lists_what_is_not_bound, freezes),
-        (believes_ghosts, combining.draw_ghosts),
-        (refuses_without_withdrawal, racers),
-        (takes_no_answer_for_no_put, lost_answers),
-    ],
-)
-def test_without_a_guard_a_seed_finds_what_it_was_there_for(
-    guard: Callable[[Patch], None], plan: Callable[[int], Plan]
-) -> None:
-    for seed in range(SEEDS_MAX):
-        with pytest.MonkeyPatch.context() as patch:
-            guard(patch)
-            try:
-                combining.run_seed(seed, plan(seed))
-            except Failed as failure:
-                found: BaseException | None = failure.__cause__
-            else:
-                continue
-        assert isinstance(found, Violation | CorruptLogError), found
-        print(f"{guard.__name__}: seed {seed}: {found}")
-        combining.run_seed(seed, plan(seed))
-        return
-    pytest.fail("no seed found it")
+@GUARDS.guard(rivals, seed=1)
+def leaves_the_round_unread(patch: Patch) -> None:
+    """Move the round on without reading the segment at its offset."""
+    patch.setattr(Combiner, "_listed_at", lambda self, known: ())
+
+
+@GUARDS.guard(rivals, seed=6)
+def forgets_what_is_done(patch: Patch) -> None:
+    """Bind offers again that are in ``done``."""
+
+    def free(known: Round, offers: Sequence[Offer]) -> list[Offer]:
+        return [offer for offer in offers if offer.id not in known.bound]
+
+    patch.setattr(combiner, "free_offers", free)
+    patch.setattr(Combiner, "_note_done", lambda self, known: None)
+
+
+@GUARDS.guard(freezes, seed=39)
+def reads_the_offers_first(patch: Patch) -> None:
+    """Read the offers before the round: one that is deleted in between was dropped from ``done``, and looks free."""
+    found: dict[Combiner, Sequence[Item]] = {}
+    look, read = Combiner._look, Combiner._read_offers
+
+    def early(self: Combiner) -> Scene | None:
+        found[self] = read(self)
+        self._context.runtime.sleep_ms(100)
+        return look(self)
+
+    patch.setattr(Combiner, "_look", early)
+    patch.setattr(Combiner, "_read_offers", lambda self: found[self])
+
+
+@GUARDS.guard(freezes, seed=9)
+def writes_over_any_round(patch: Patch) -> None:
+    """Write the round whatever version it has by now."""
+    bind = Combiner._bind
+
+    def blind(self: Combiner, scene: Scene, listed: Sequence[str]) -> bool:
+        stored = self._read_round()
+        return bind(self, scene if stored is None else scene._replace(version=stored.version), listed)
+
+    patch.setattr(Combiner, "_bind", blind)
+
+
+@GUARDS.guard(pauses, seed=7)
+def withdraws_beside_the_round(patch: Patch) -> None:
+    """Delete an offer without moving the round's version."""
+
+    def bare(self: OwnOffers, free: Sequence[OwnOffer], stored: Item) -> list[Change]:
+        return [Delete(own.key, own.version) for own in free]
+
+    patch.setattr(OwnOffers, "_withdrawal", bare)
+
+
+@GUARDS.guard(impatient, seed=7)
+def withdraws_what_is_gone(patch: Patch) -> None:
+    """Take an offer that is not there for withdrawn."""
+
+    def lenient(self: OwnOffers, free: Sequence[OwnOffer], stored: Item) -> list[Change]:
+        there = self._context.items.get([own.key for own in free])
+        moved = Put(self._round_key, stored.value, stored.version + 1, stored.version)
+        return [moved, *(Delete(own.key, own.version) for own in free if own.key in there)]
+
+    patch.setattr(OwnOffers, "_withdrawal", lenient)
+    patch.setattr(OwnOffers, "_is_there", lambda self, own: True)
+
+
+@GUARDS.guard(freezes, seed=3)
+def lists_what_is_not_bound(patch: Patch) -> None:
+    """Create a segment that lists offers without a write of the round."""
+    patch.setattr(Combiner, "_bind", lambda self, scene, listed: True)
+
+
+@GUARDS.guard(combining.draw_ghosts, seed=12)
+def believes_ghosts(patch: Patch) -> None:
+    """Read the segment at the round's offset also below the log start: what is not found there is free."""
+
+    def trusting(self: Combiner, known: Round) -> Sequence[str]:
+        try:
+            return self._context.segment(self._partition.segment_key(known.offset)).metadata.offers
+        except NotFound:
+            return ()
+
+    patch.setattr(Combiner, "_listed_at", trusting)
+
+
+@GUARDS.guard(racers, seed=40)
+def refuses_without_withdrawal(patch: Patch) -> None:
+    """Check an offer that is refused by itself, while it still is one."""
+    withdraw = OwnOffers._withdraw
+
+    def hasty(self: OwnOffers, offers: Sequence[OwnOffer]) -> None:
+        if self._now() < min(own.ticket.until_ms for own in offers) - self._reserve_ms:
+            for own in offers:
+                own.ticket.is_withdrawn = True
+            self._take_back(offers)
+        else:
+            withdraw(self, offers)
+
+    patch.setattr(OwnOffers, "_withdraw", hasty)
+
+
+@GUARDS.guard(lost_answers, seed=6)
+def takes_no_answer_for_no_put(patch: Patch) -> None:
+    """Queue again what was offered by a write that was not answered."""
+    offer = OwnOffers._offer
+
+    def forgetful(self: OwnOffers) -> bool:
+        done = offer(self)
+        self._take_back([own for own in self._unanswered() if not own.is_seen])
+        return done
+
+    patch.setattr(OwnOffers, "_offer", forgetful)
+
+
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
+def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
+    guard.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
@@ -16,7 +16,6 @@ from fenceline.append.appender import Appender
 from fenceline.append.queue import Group
 from fenceline.compaction import compact as compaction
 from fenceline.compaction.copy import Newest, Source, newest_offsets
-from fenceline.errors import CorruptLogError
 from fenceline.format import control, keys
 from fenceline.format.batch import BatchHeader
 from fenceline.log import checkpoint
@@ -26,126 +25,17 @@ from fenceline.log.state import ProducerState
 from fenceline.ports import ObjectSummary
 from fenceline.sweeper import collect, sweep
 from tests.simulation.harness import real
+from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.stores import Faults
-from tests.simulation.log.scenario import PATIENT_MS, Failed, Plan, draw_collections, draw_plan, run_seed
-from tests.simulation.log.truth import Violation
+from tests.simulation.log.scenario import PATIENT_MS, Plan, draw_collections, draw_plan, run_seed
 
 pytestmark = pytest.mark.slow
 
-# Each guard is found by one seed of ten, or more.
-SEEDS_MAX = 200
 
-Patch = pytest.MonkeyPatch
+GUARDS = Guards("log", lambda seed, plan: run_seed(seed, real.subject(), plan))
 
 
-def takes_no_object_for_its_own(patch: Patch) -> None:
-    """Take a 412 for a rival's, whatever its write-id."""
-    meet = Appender._meet
-
-    def blind(self: Appender, group: Group, key: str, **told: bool) -> None:
-        segment = group.segment
-        assert segment is not None
-        group.segment = segment._replace(metadata=segment.metadata._replace(write_id="another"))
-        meet(self, group, key, **told)
-
-    patch.setattr(Appender, "_meet", blind)
-
-
-def takes_every_object_for_its_own(patch: Patch) -> None:
-    """Take a 412 for the echo of one's own create."""
-
-    def greedy(self: Appender, group: Group, key: str, **told: bool) -> None:
-        group.is_created = True
-        self._confirm(group)
-
-    patch.setattr(Appender, "_meet", greedy)
-
-
-def answers_from_memory(patch: Patch) -> None:
-    """Take refusals and the ends of reads from what is remembered (I4)."""
-    patch.setattr(Partition, "verified", lambda self: self.state)
-
-
-def forgets_the_last_batches(patch: Patch) -> None:
-    """Empty the duplicate window."""
-    sequence = checks._check_sequence
-
-    def forgetful(producer: ProducerState | None, header: BatchHeader) -> checks.Verdict | None:
-        return sequence(None if producer is None else replace(producer, window=()), header)
-
-    patch.setattr(checks, "_check_sequence", forgetful)
-
-
-def judges_no_sequence(patch: Patch) -> None:
-    """Switch idempotence off altogether."""
-    patch.setattr(checks, "_check_sequence", lambda producer, header: None)
-
-
-def looks_not_after_the_create(patch: Patch) -> None:
-    """Acknowledge what was created without another look at the items (I7)."""
-
-    def hasty(self: Appender, group: Group) -> None:
-        assert group.segment is not None
-        self.partition.fold(group.segment)
-        self._finish(group)
-
-    patch.setattr(Appender, "_confirm", hasty)
-
-
-def tries_elsewhere_after_no_answer(patch: Patch) -> None:
-    """Do not hold a group at its offset after a create that was not answered."""
-    create = Appender._create
-
-    def restless(self: Appender, group: Group) -> None:
-        create(self, group)
-        if self._group is group and group.is_unknown:
-            self._dissolve(group)
-
-    patch.setattr(Appender, "_create", restless)
-
-
-def appends_behind_the_end(patch: Patch) -> None:
-    """Fold SEAL as if it were nothing."""
-    patch.setattr(control, "SEAL", -1)
-
-
-def checkpoints_without_producers(patch: Patch) -> None:
-    """Write the head without the producers that appended below it."""
-    nothing = checkpoint._Step(keys.PRODUCER_ID_BLOCK, lambda: None, lambda item: None)
-    patch.setattr(checkpoint, "_producer_step", lambda partition, *told: nothing)
-
-
-def collects_at_once(patch: Patch) -> None:
-    """Delete what a log start, or a DELETE, has left behind without waiting for ``gc_grace`` (I6)."""
-    now = collect.store_now
-    patched = {**vars(collect), "store_now": lambda context: now(context) + limits.GC_GRACE_MS}
-    patch.setattr(sweep, "collect", SimpleNamespace(**patched))
-
-
-def drops_views_at_once(patch: Patch) -> None:
-    """Delete the files of a view as soon as a newer one has taken its place (I6)."""
-    stale_files = compaction.stale_files
-
-    def hasty(*where: Any, gc_grace_ms: int) -> Iterator[ObjectSummary]:
-        return stale_files(*where, gc_grace_ms=0)
-
-    patch.setattr(collect, "compaction", SimpleNamespace(stale_files=hasty))
-
-
-def compacts_away_what_is_newest(patch: Patch) -> None:
-    """Take a key for newest where it was met first."""
-
-    def first(partition: Partition, source: Source, **told: Any) -> Newest:
-        newest = newest_offsets(partition, source, **told)
-        return replace(newest, offsets=dict.fromkeys(newest.offsets, source.start))
-
-    patch.setattr(compaction, "newest_offsets", first)
-
-
-def puts_any_view_in_force(patch: Patch) -> None:
-    """Move the pointer also to a view that reaches less far."""
-    forgotten = SimpleNamespace(from_value=lambda value: replace(Head.from_value(value), view=None))
-    patch.setattr(compaction, "Head", forgotten)
+# Plans in which seeds meet what a guard is for
 
 
 def lost_answers(seed: int) -> Plan:
@@ -187,37 +77,129 @@ def compactions(seed: int) -> Plan:
     return replace(brisk, faults=Faults(slow=0.02), processes=3, breaks=False, casts=casts, rounds=9)
 
 
-@pytest.mark.parametrize(
-    ("guard", "plan"),
-    [
-        (takes_no_object_for_its_own, lost_answers),
-        (takes_every_object_for_its_own, rivals),
-        (answers_from_memory, rivals),
-        (forgets_the_last_batches, retries),
-        (judges_no_sequence, retries),
-        (looks_not_after_the_create, long_freezes),
-        (collects_at_once, collections),
-        (tries_elsewhere_after_no_answer, lost_answers),
-        (appends_behind_the_end, recreations),
-        (checkpoints_without_producers, retries),
-        (drops_views_at_once, compactions),
-        (compacts_away_what_is_newest, compactions),
-        (puts_any_view_in_force, compactions),
-    ],
-)
-def test_without_a_guard_a_seed_finds_what_it_was_there_for(
-    guard: Callable[[Patch], None], plan: Callable[[int], Plan]
-) -> None:
-    for seed in range(SEEDS_MAX):
-        with pytest.MonkeyPatch.context() as patch:
-            guard(patch)
-            try:
-                run_seed(seed, real.subject(), plan(seed))
-            except Failed as failure:
-                found: BaseException | None = failure.__cause__
-            else:
-                continue
-        assert isinstance(found, Violation | CorruptLogError), found
-        run_seed(seed, real.subject(), plan(seed))
-        return
-    pytest.fail("no seed found it")
+@GUARDS.guard(lost_answers, seed=7)
+def takes_no_object_for_its_own(patch: Patch) -> None:
+    """Take a 412 for a rival's, whatever its write-id."""
+    meet = Appender._meet
+
+    def blind(self: Appender, group: Group, key: str, **told: bool) -> None:
+        segment = group.segment
+        assert segment is not None
+        group.segment = segment._replace(metadata=segment.metadata._replace(write_id="another"))
+        meet(self, group, key, **told)
+
+    patch.setattr(Appender, "_meet", blind)
+
+
+@GUARDS.guard(rivals, seed=7)
+def takes_every_object_for_its_own(patch: Patch) -> None:
+    """Take a 412 for the echo of one's own create."""
+
+    def greedy(self: Appender, group: Group, key: str, **told: bool) -> None:
+        group.is_created = True
+        self._confirm(group)
+
+    patch.setattr(Appender, "_meet", greedy)
+
+
+@GUARDS.guard(rivals, seed=3)
+def answers_from_memory(patch: Patch) -> None:
+    """Take refusals and the ends of reads from what is remembered (I4)."""
+    patch.setattr(Partition, "verified", lambda self: self.state)
+
+
+@GUARDS.guard(retries, seed=3)
+def forgets_the_last_batches(patch: Patch) -> None:
+    """Empty the duplicate window."""
+    sequence = checks._check_sequence
+
+    def forgetful(producer: ProducerState | None, header: BatchHeader) -> checks.Verdict | None:
+        return sequence(None if producer is None else replace(producer, window=()), header)
+
+    patch.setattr(checks, "_check_sequence", forgetful)
+
+
+@GUARDS.guard(retries, seed=5)
+def judges_no_sequence(patch: Patch) -> None:
+    """Switch idempotence off altogether."""
+    patch.setattr(checks, "_check_sequence", lambda producer, header: None)
+
+
+@GUARDS.guard(long_freezes, seed=13)
+def looks_not_after_the_create(patch: Patch) -> None:
+    """Acknowledge what was created without another look at the items (I7)."""
+
+    def hasty(self: Appender, group: Group) -> None:
+        assert group.segment is not None
+        self.partition.fold(group.segment)
+        self._finish(group)
+
+    patch.setattr(Appender, "_confirm", hasty)
+
+
+@GUARDS.guard(lost_answers, seed=7)
+def tries_elsewhere_after_no_answer(patch: Patch) -> None:
+    """Do not hold a group at its offset after a create that was not answered."""
+    create = Appender._create
+
+    def restless(self: Appender, group: Group) -> None:
+        create(self, group)
+        if self._group is group and group.is_unknown:
+            self._dissolve(group)
+
+    patch.setattr(Appender, "_create", restless)
+
+
+@GUARDS.guard(recreations, seed=0)
+def appends_behind_the_end(patch: Patch) -> None:
+    """Fold SEAL as if it were nothing."""
+    patch.setattr(control, "SEAL", -1)
+
+
+@GUARDS.guard(retries, seed=5)
+def checkpoints_without_producers(patch: Patch) -> None:
+    """Write the head without the producers that appended below it."""
+    nothing = checkpoint._Step(keys.PRODUCER_ID_BLOCK, lambda: None, lambda item: None)
+    patch.setattr(checkpoint, "_producer_step", lambda partition, *told: nothing)
+
+
+@GUARDS.guard(collections, seed=7)
+def collects_at_once(patch: Patch) -> None:
+    """Delete what a log start, or a DELETE, has left behind without waiting for ``gc_grace`` (I6)."""
+    now = collect.store_now
+    patched = {**vars(collect), "store_now": lambda context: now(context) + limits.GC_GRACE_MS}
+    patch.setattr(sweep, "collect", SimpleNamespace(**patched))
+
+
+@GUARDS.guard(compactions, seed=2)
+def drops_views_at_once(patch: Patch) -> None:
+    """Delete the files of a view as soon as a newer one has taken its place (I6)."""
+    stale_files = compaction.stale_files
+
+    def hasty(*where: Any, gc_grace_ms: int) -> Iterator[ObjectSummary]:
+        return stale_files(*where, gc_grace_ms=0)
+
+    patch.setattr(collect, "compaction", SimpleNamespace(stale_files=hasty))
+
+
+@GUARDS.guard(compactions, seed=2)
+def compacts_away_what_is_newest(patch: Patch) -> None:
+    """Take a key for newest where it was met first."""
+
+    def first(partition: Partition, source: Source, **told: Any) -> Newest:
+        newest = newest_offsets(partition, source, **told)
+        return replace(newest, offsets=dict.fromkeys(newest.offsets, source.start))
+
+    patch.setattr(compaction, "newest_offsets", first)
+
+
+@GUARDS.guard(compactions, seed=12)
+def puts_any_view_in_force(patch: Patch) -> None:
+    """Move the pointer also to a view that reaches less far."""
+    forgotten = SimpleNamespace(from_value=lambda value: replace(Head.from_value(value), view=None))
+    patch.setattr(compaction, "Head", forgotten)
+
+
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
+def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
+    guard.check()

@@ -11,6 +11,7 @@ from fenceline import limits
 from fenceline.ports import Change
 from tests.simulation.harness import real
 from tests.simulation.harness.history import History
+from tests.simulation.harness.scenario import Failed
 from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
 from tests.simulation.harness.world import World
 from tests.simulation.log.scenario import PATIENT_MS, Run, _limits
@@ -24,7 +25,6 @@ from tests.simulation.transactions.recovered import check_recovered
 from tests.simulation.transactions.requests import OTHER, TOPIC
 from tests.simulation.transactions.scenario import (
     SKEW_MS,
-    FailedTransactions,
     TransactionPlan,
     _add_process,
     _break_things,
@@ -49,12 +49,6 @@ class OnceRun(Run):
     """One run of one seed, and what it met."""
 
     met: frozenset[str] = frozenset()
-
-
-class FailedOnce(FailedTransactions):
-    """A seed that found something."""
-
-    scenario = "once"
 
 
 def draw_plan(seed: int) -> OncePlan:
@@ -109,7 +103,7 @@ def run_seed(seed: int, plan: OncePlan | None = None) -> OnceRun:
     """Run one seed.
 
     Raises:
-        FailedOnce: Something that must hold does not; it carries the run.
+        Failed: Something that must hold does not; it carries the run.
     """
     plan = plan or draw_plan(seed)
     world, subject = World(seed), real.subject()
@@ -130,7 +124,7 @@ def run_seed(seed: int, plan: OncePlan | None = None) -> OnceRun:
             check_all(truth, run.history.operations, stage)
             run.met = frozenset(truth.met)
         except Exception as failure:  # whatever it is, with its history
-            raise FailedOnce(run) from failure
+            raise Failed("once", run) from failure
         finally:
             world.close()
             objects.close()
@@ -139,7 +133,7 @@ def run_seed(seed: int, plan: OncePlan | None = None) -> OnceRun:
         try:
             check_recovered(run.objects.created, truth, f"{seed}")
         except Exception as failure:
-            raise FailedOnce(run) from failure
+            raise Failed("once", run) from failure
     return run
 
 

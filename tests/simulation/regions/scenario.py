@@ -16,6 +16,7 @@ from tests.simulation.harness import real
 from tests.simulation.harness.history import History
 from tests.simulation.harness.preempt import preempting
 from tests.simulation.harness.runtime import SimRuntime
+from tests.simulation.harness.scenario import Failed
 from tests.simulation.harness.stores import (
     Faults,
     FaultyItemStore,
@@ -34,19 +35,6 @@ from tests.simulation.regions.truth import RegionsTruth
 
 SKEW_MS = 3_600_000
 READS_AMID = 6
-
-
-class FailedRegions(AssertionError):
-    """A seed that found something."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run.seed)
-        self.run = run
-
-    def __str__(self) -> str:
-        cause = f"{type(self.__cause__).__name__}: {self.__cause__}"
-        replay = f"python -m tests.simulation --scenario regions --seed {self.run.seed} --print"
-        return f"seed {self.run.seed}: {cause}\nreplay: {replay}"
 
 
 def draw_plan(seed: int) -> RegionsPlan:
@@ -109,7 +97,7 @@ def run_seed(seed: int, plan: RegionsPlan | None = None) -> Run:
     """Run one seed.
 
     Raises:
-        FailedRegions: Something that must hold does not; it carries the run.
+        Failed: Something that must hold does not; it carries the run.
     """
     plan = plan or draw_plan(seed)
     world = World(seed)
@@ -123,7 +111,7 @@ def run_seed(seed: int, plan: RegionsPlan | None = None) -> Run:
             _play(run, plan)
             settle(run, plan)
         except Exception as failure:  # whatever it is, with its history
-            raise FailedRegions(run) from failure
+            raise Failed("regions", run) from failure
         finally:
             world.close()
             for objects, items in opened.values():

@@ -26,7 +26,6 @@ import pytest
 
 from fenceline.append.region_markers import ResponseEntry
 from fenceline.append.replicated import ReplicatedEntry
-from fenceline.errors import CorruptLogError
 from fenceline.log import region_state
 from fenceline.log.region_state import Asked
 from fenceline.model.results import SegmentList
@@ -38,30 +37,20 @@ from fenceline.regions.replicator import Here, Replicator
 from fenceline.subscriptions import backlog, cursors
 from fenceline.subscriptions.items import Cursor
 from fenceline.subscriptions.snapshot_cache import SnapshotCache
-from tests.simulation.log.truth import Violation
+from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.regions import plans
-from tests.simulation.regions.run import RegionsPlan
-from tests.simulation.regions.scenario import FailedRegions, run_seed
+from tests.simulation.regions.scenario import run_seed
 
 pytestmark = pytest.mark.slow
 
-# Each guard is found by one seed of ten, or more, but for these.
-SEEDS_MAX = 200
-FIRST_SEEDS = {  # from which on seeds are tried; of the others from 0 on
-    "goes_on_in_another_life": 8,
-    "passes_earlier_lives": 8,
-    "passes_what_the_sender_never_had": 12,
-    "sends_what_retention_passed": 12,
-    "moves_backwards": 60,
-    "forwards_beyond_a_skip": 95,
-}
 
-Patch = pytest.MonkeyPatch
+GUARDS = Guards("regions", run_seed)
 
 
 # Pulling (I17, I18, I20)
 
 
+@GUARDS.guard(plans.races, seed=3)
 def appends_whatever_the_position_is(patch: Patch) -> None:
     """Let replicated batches in though the position has moved since they were taken (I18)."""
     judged = ReplicatedEntry.check
@@ -73,17 +62,20 @@ def appends_whatever_the_position_is(patch: Patch) -> None:
     patch.setattr(ReplicatedEntry, "check", blind)
 
 
+@GUARDS.guard(plans.lives, seed=8)
 def goes_on_in_another_life(patch: Patch) -> None:
     """Go on in another life of the source's topic from the position of the earlier one (I20)."""
     patch.setattr(own_link, "_in_life", lambda position, topic_id: position)
 
 
+@GUARDS.guard(plans.old_answers, seed=28)
 def takes_an_earlier_life_again(patch: Patch) -> None:
     """Forget which lives of the source's topic came before (I20)."""
     moved = region_state.moved
     patch.setattr(region_state, "moved", lambda *told: replace(moved(*told), former=()))
 
 
+@GUARDS.guard(plans.transactions, seed=3)
 def takes_what_is_not_decided(patch: Patch) -> None:
     """Take a source's batches up to its end, not up to its last stable offset."""
     asked = OwnLink._segments
@@ -99,6 +91,7 @@ def _to_its_end(answer: SegmentList) -> SegmentList:
     return replace(answer, bounds=replace(answer.bounds, last_stable_offset=answer.next_offset))
 
 
+@GUARDS.guard(plans.transactions, seed=7)
 def packs_numbers_that_are_not_dense(patch: Patch) -> None:
     """Pack records into one segment between which aborted ones lie."""
     taken = Packer.take
@@ -111,6 +104,7 @@ def packs_numbers_that_are_not_dense(patch: Patch) -> None:
     patch.setattr(Packer, "take", loose)
 
 
+@GUARDS.guard(plans.transactions, seed=3)
 def counts_what_was_aborted(patch: Patch) -> None:
     """Count up to the last record looked at, not up to the last one taken."""
     looked_at, passed_by = source_batches.looked_at, Packer.pass_by
@@ -130,6 +124,7 @@ def counts_what_was_aborted(patch: Patch) -> None:
     patch.setattr(Packer, "pass_by", counting)
 
 
+@GUARDS.guard(plans.transactions, seed=1)
 def notes_a_scan_of_what_is_not_decided(patch: Patch) -> None:
     """Note that a source was looked at to its end, not to its last stable offset."""
     stood = standing.standing
@@ -144,6 +139,7 @@ def notes_a_scan_of_what_is_not_decided(patch: Patch) -> None:
 # Snapshots (I21)
 
 
+@GUARDS.guard(plans.apart, seed=9)
 def completes_without_a_comparison(patch: Patch) -> None:
     """Complete a snapshot as soon as each region has answered, whatever they had of each other."""
     patch.setattr(
@@ -151,6 +147,7 @@ def completes_without_a_comparison(patch: Patch) -> None:
     )
 
 
+@GUARDS.guard(plans.never_met, seed=3)
 def takes_what_never_came_for_here(patch: Patch) -> None:
     """Complete a snapshot without the records of a region that never came, and let UPDATEs pass them (I22)."""
     forwards_for_nobody(patch)
@@ -165,6 +162,7 @@ def takes_what_never_came_for_here(patch: Patch) -> None:
     )
 
 
+@GUARDS.guard(plans.apart, seed=7)
 def answers_with_its_end(patch: Patch) -> None:
     """Answer with the RESPONSE's offset, not with that of the REQUEST."""
     judged = ResponseEntry.check
@@ -177,6 +175,7 @@ def answers_with_its_end(patch: Patch) -> None:
     patch.setattr(ResponseEntry, "check", late)
 
 
+@GUARDS.guard(plans.the_last_reader, seed=9)
 def answers_with_what_came_since(patch: Patch) -> None:
     """Answer with the counts at the RESPONSE, not with those at the REQUEST."""
     judged = ResponseEntry.check
@@ -200,6 +199,7 @@ def _response(entry: ResponseEntry, asked: Any, tentative: Any, now_ms: int) -> 
 _checked = ResponseEntry.check
 
 
+@GUARDS.guard(plans.the_last_reader, seed=9)
 def takes_each_snapshot_for_final(patch: Patch) -> None:
     """Ask for no further snapshot, though a region lacked what was here."""
     patch.setattr(Asked, "is_final", lambda *_: True)
@@ -208,16 +208,19 @@ def takes_each_snapshot_for_final(patch: Patch) -> None:
 # Cursors (I22, I23)
 
 
+@GUARDS.guard(plans.lives_to_the_end, seed=11)
 def passes_earlier_lives(patch: Patch) -> None:
     """Let an UPDATE pass what an earlier life of an origin has left."""
     patch.setattr(region_state, "ends_life", lambda known, topic_id: False)
 
 
+@GUARDS.guard(plans.trims, seed=22)
 def passes_what_the_sender_never_had(patch: Patch) -> None:
     """Let an UPDATE pass numbers that the sender's region skipped, or came too late for."""
     patch.setattr(applying, "_had_below", lambda partition, tail, mark, position, starts: position)
 
 
+@GUARDS.guard(plans.cuts, seed=117)
 def moves_backwards(patch: Patch) -> None:
     """Let an UPDATE set a mark that is already further."""
 
@@ -231,6 +234,7 @@ def moves_backwards(patch: Patch) -> None:
     patch.setattr(applying, "moved", moved)
 
 
+@GUARDS.guard(plans.lives, seed=22)
 def moves_in_another_life(patch: Patch) -> None:
     """Take a position for one in the present life of the topic here (I20)."""
     judged = applying.moved
@@ -245,6 +249,7 @@ def moves_in_another_life(patch: Patch) -> None:
     patch.setattr(applying, "moved", moved)
 
 
+@GUARDS.guard(plans.trims, seed=20)
 def sends_what_retention_passed(patch: Patch) -> None:
     """Send on a mark that only the log start has moved."""
 
@@ -256,17 +261,20 @@ def sends_what_retention_passed(patch: Patch) -> None:
     patch.setattr(ticks, "noted", noted)
 
 
+@GUARDS.guard(plans.cuts, seed=1)
 def tells_no_region(patch: Patch) -> None:
     """Leave it to its first position to say that a subscription exists."""
     patch.setattr(telling, "untold", lambda work, subscriptions: ())
 
 
+@GUARDS.guard(plans.the_last_reader, seed=5)
 def keeps_in_memory_what_is_due(patch: Patch) -> None:
     """Store nothing of what is due to be sent."""
     passed = SnapshotCache._passed
     patch.setattr(SnapshotCache, "_passed", lambda self, mark: replace(passed(self, mark), due=None))
 
 
+@GUARDS.guard(plans.the_last_reader, seed=7)
 def looks_at_no_cursor_later(patch: Patch) -> None:
     """Leave it to the next acknowledgement to consider the snapshots that came since."""
     patch.setattr(ticks, "_moves", lambda *told: [])
@@ -285,6 +293,7 @@ def _with_sources(patch: Patch, changed: Callable[[Replicator, Here], Any]) -> N
     patch.setattr(Replicator, "_open", other)
 
 
+@GUARDS.guard(plans.cuts, seed=3)
 def forwards_for_everybody(patch: Patch) -> None:
     """Take a region's records from third ones, though it is not suspended."""
 
@@ -300,57 +309,18 @@ def forwards_for_everybody(patch: Patch) -> None:
     _with_sources(patch, more)
 
 
+@GUARDS.guard(plans.losses, seed=9)
 def forwards_for_nobody(patch: Patch) -> None:
     """Leave a suspended region's records where they are."""
     _with_sources(patch, lambda self, here: [one for one in here.sources if isinstance(one, OwnLink)])
 
 
+@GUARDS.guard(plans.skips, seed=123)
 def forwards_beyond_a_skip(patch: Patch) -> None:
     """Take from a peer what comes after records that an operator gave up there."""
     patch.setattr(Forwarding, "has_skip", lambda self, *of: False)
 
 
-@pytest.mark.parametrize(
-    ("guard", "plan"),
-    [
-        (appends_whatever_the_position_is, plans.races),
-        (goes_on_in_another_life, plans.lives),
-        (takes_an_earlier_life_again, plans.old_answers),
-        (takes_what_is_not_decided, plans.transactions),
-        (packs_numbers_that_are_not_dense, plans.transactions),
-        (counts_what_was_aborted, plans.transactions),
-        (notes_a_scan_of_what_is_not_decided, plans.transactions),
-        (completes_without_a_comparison, plans.apart),
-        (takes_what_never_came_for_here, plans.never_met),
-        (answers_with_its_end, plans.apart),
-        (answers_with_what_came_since, plans.the_last_reader),
-        (takes_each_snapshot_for_final, plans.the_last_reader),
-        (passes_earlier_lives, plans.lives_to_the_end),
-        (passes_what_the_sender_never_had, plans.trims),
-        (moves_backwards, plans.cuts),
-        (moves_in_another_life, plans.lives),
-        (sends_what_retention_passed, plans.trims),
-        (tells_no_region, plans.cuts),
-        (keeps_in_memory_what_is_due, plans.the_last_reader),
-        (looks_at_no_cursor_later, plans.the_last_reader),
-        (forwards_for_everybody, plans.cuts),
-        (forwards_for_nobody, plans.losses),
-        (forwards_beyond_a_skip, plans.skips),
-    ],
-)
-def test_without_a_guard_a_seed_finds_what_it_was_there_for(
-    guard: Callable[[Patch], None], plan: Callable[[int], RegionsPlan]
-) -> None:
-    for seed in range(FIRST_SEEDS.get(guard.__name__, 0), SEEDS_MAX):
-        with pytest.MonkeyPatch.context() as patch:
-            guard(patch)
-            try:
-                run_seed(seed, plan(seed))
-            except FailedRegions as failure:
-                found: BaseException | None = failure.__cause__
-            else:
-                continue
-        assert isinstance(found, Violation | CorruptLogError | AssertionError), found
-        run_seed(seed, plan(seed))
-        return
-    pytest.fail("no seed found it")
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
+def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
+    guard.check()

@@ -15,9 +15,10 @@ from fenceline.model.requests import ReadRequest
 from fenceline.ports import Change, StoreFact
 from tests.simulation.harness import real
 from tests.simulation.harness.history import History
+from tests.simulation.harness.scenario import Failed
 from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
 from tests.simulation.harness.world import World
-from tests.simulation.log.scenario import PATIENT_MS, Failed, Plan, Run, _limits
+from tests.simulation.log.scenario import PATIENT_MS, Plan, Run, _limits
 from tests.simulation.log.truth import Violation
 from tests.simulation.transactions import clients, rivals
 from tests.simulation.transactions.checker import check, check_processed
@@ -44,17 +45,6 @@ class TransactionPlan(Plan):
     lapse_margin_ms: int = limits.LAPSE_MARGIN_MS  # until a sweeper forgets a producer's state that has lapsed
     id_ms: int = limits.TRANSACTIONAL_ID_MS  # until a transactional id expires
     rebuilds: int = 1  # each as of another moment
-
-
-class FailedTransactions(Failed):
-    """A seed that found something."""
-
-    scenario = "transactions"
-
-    def __str__(self) -> str:
-        cause = f"{type(self.__cause__).__name__}: {self.__cause__}"
-        replay = f"python -m tests.simulation --scenario {self.scenario} --seed {self.run.seed} --print"
-        return f"seed {self.run.seed}: {cause}\nreplay: {replay}"
 
 
 def draw_plan(seed: int) -> TransactionPlan:
@@ -116,7 +106,7 @@ def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
     """Run one seed.
 
     Raises:
-        FailedTransactions: Something that must hold does not; it carries the run.
+        Failed: Something that must hold does not; it carries the run.
     """
     plan = plan or draw_plan(seed)
     world, subject = World(seed), real.subject()
@@ -144,7 +134,7 @@ def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
             check(truth, run.history.operations, stage.transactions)
             check_processed(truth)
         except Exception as failure:  # whatever it is, with its history
-            raise FailedTransactions(run) from failure
+            raise Failed("transactions", run) from failure
         finally:
             world.close()
             objects.close()
@@ -154,7 +144,7 @@ def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
             for number in range(plan.rebuilds):
                 check_recovered(run.objects.created, truth, f"{seed} {number}")
         except Exception as failure:
-            raise FailedTransactions(run) from failure
+            raise Failed("transactions", run) from failure
     return run
 
 

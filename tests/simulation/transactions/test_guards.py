@@ -13,7 +13,6 @@ from fenceline.access.ownership import read_guard
 from fenceline.append import checks
 from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.append.transaction_markers import EndEntry
-from fenceline.errors import CorruptLogError
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
 from fenceline.ports import Check, Put
@@ -24,216 +23,14 @@ from fenceline.subscriptions.committed_offsets import Asked
 from fenceline.subscriptions.items import Cursor
 from fenceline.transactions import decide, finish, hanging, item_store, pending_offsets
 from fenceline.transactions.item import TransactionItem
+from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.stores import Faults
-from tests.simulation.log.truth import Violation
-from tests.simulation.transactions.scenario import FailedTransactions, TransactionPlan, draw_plan, run_seed
+from tests.simulation.transactions.scenario import TransactionPlan, draw_plan, run_seed
 
 pytestmark = pytest.mark.slow
 
-# Each guard is found by one seed of ten, or more.
-SEEDS_MAX = 200
 
-Patch = pytest.MonkeyPatch
-
-
-# Admission (I12)
-
-
-def admits_without_asking(patch: Patch) -> None:
-    """Append a batch to a partition that its transaction does not name."""
-    judged = checks._check_transaction
-
-    def hasty(*told: Any) -> Any:
-        verdict = judged(*told)
-        return None if isinstance(verdict, AskCoordinator) else verdict
-
-    patch.setattr(checks, "_check_transaction", hasty)
-
-
-def admits_for_ever(patch: Patch) -> None:
-    """Let an admission hold however old it is, and whatever was forgotten since."""
-    patch.setattr(CoordinatorAnswer, "holds", lambda self, seen: True)
-
-
-def forgets_the_epoch_of_what_lapsed(patch: Patch) -> None:
-    """Let a lapse end a producer's epoch, too, to a transactional batch."""
-    unlapsed = checks._unlapsed
-
-    def forgetful(state: Any, producer: Any, header: Any, expiration_ms: int, now_ms: int) -> Any:
-        if producer is None or header.producer_id in state.open_transactions:
-            return producer
-        left = unlapsed(state, producer, header, expiration_ms, now_ms)
-        return left if now_ms - producer.time <= expiration_ms else None
-
-    patch.setattr(checks, "_unlapsed", forgetful)
-
-
-def takes_plain_batches_amid_a_transaction(patch: Patch) -> None:
-    """Append a plain batch of a producer that is open here, of any epoch (I11)."""
-    judged = checks._check_transaction
-
-    def blind(state: Any, header: Any, *told: Any) -> Any:
-        return judged(state, header, *told) if header.is_transactional else None
-
-    patch.setattr(checks, "_check_transaction", blind)
-
-
-# The end
-
-
-def completes_before_the_markers(patch: Patch) -> None:
-    """Complete a transaction whose markers are still to come (I12)."""
-    made = finish._make
-
-    def early(context: Any, kinds: Any, until_ms: int) -> Any:
-        made(context, [kinds[0][:1], kinds[1]], until_ms)
-        return []
-
-    patch.setattr(finish, "_make", early)
-
-
-def completes_before_the_cursors(patch: Patch) -> None:
-    """Complete a transaction whose offsets are still pending (I14)."""
-    made = finish._make
-    patch.setattr(finish, "_make", lambda context, kinds, until_ms: made(context, [kinds[0], []], until_ms))
-
-
-def appends_a_marker_without_a_read(patch: Patch) -> None:
-    """Append the marker of a producer that is not open, or unknown, without a read of its item (I12)."""
-    judged = EndEntry.check
-
-    def hasty(self: EndEntry, tentative: Any, now_ms: int) -> Any:
-        verdict = judged(self, tentative, now_ms)
-        return self._stamped(tentative, now_ms) if isinstance(verdict, AskCoordinator) else verdict
-
-    patch.setattr(EndEntry, "check", hasty)
-
-
-def appends_a_marker_again(patch: Patch) -> None:
-    """Append a marker also where the log has reached its epoch (I11, I12)."""
-    patch.setattr(EndEntry, "check", lambda self, tentative, now_ms: self._stamped(tentative, now_ms))
-
-
-def writes_over_another_decision(patch: Patch) -> None:
-    """Write a decision on whatever version the item has by now (I10)."""
-    wrote = item_store.write
-
-    def blind(context: Any, decision: Any) -> Any:
-        item = item_store.read(context, decision.item.transactional_id)
-        version = None if item is None else item.version
-        return wrote(context, replace(decision, item=replace(decision.item, version=version)))
-
-    patch.setattr(item_store, "write", blind)
-
-
-# Pairs (I13)
-
-
-def gives_a_fenced_epoch(patch: Patch) -> None:
-    """Take a request with the epoch that only the markers have."""
-    patch.setattr(decide, "_check_epoch", _epoch_alone(decide._check_epoch))
-
-
-def _epoch_alone(judged: Callable[..., None]) -> Callable[..., None]:
-    return lambda item, pair: judged(replace(item, is_fenced=False), pair)
-
-
-def forgets_which_end_decided(patch: Patch) -> None:
-    """Judge a repeated END_TXN as if it were another one."""
-    ended = decide._end
-    patch.setattr(decide, "_end", lambda item, *told: ended(None if item is None else replace(item, ended=None), *told))
-
-
-def forgets_the_pair_that_was_kept(patch: Patch) -> None:
-    """Judge a repeated request to keep the id as if it were another one."""
-    begun = decide._init
-    patch.setattr(decide, "_init", lambda item, *told: begun(None if item is None else replace(item, kept=None), *told))
-
-
-def gives_the_last_epoch(patch: Patch) -> None:
-    """Give a producer the epoch that is only ever a marker's."""
-
-    class Limits:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(limits, name) + 1 if name == "PRODUCER_EPOCH_MAX" else getattr(limits, name)
-
-    patch.setattr(decide, "limits", Limits())
-
-
-# Offsets (I14, I15)
-
-
-def sends_offsets_beside_the_item(patch: Patch) -> None:
-    """Send offsets on whatever version the transaction has by now."""
-    condition = pending_offsets._condition
-
-    def loose(context: Any, item: TransactionItem, named: TransactionItem) -> Any:
-        found = item_store.read(context, item.transactional_id)
-        version = None if found is None else found.version
-        change = condition(context, item, named)
-        return replace(change, expected=version) if isinstance(change, Put) else Check(change.key, version)
-
-    patch.setattr(pending_offsets, "_condition", loose)
-
-
-def settles_in_the_order_of_the_ends(patch: Patch) -> None:
-    """Let the transaction that ends last win, not the commit that was sent last."""
-    ended = Cursor.ended
-
-    def late(self: Cursor, *told: Any, **more: Any) -> Cursor:
-        return ended(replace(self, settled=-1), *told, **more) if self.pending else ended(self, *told, **more)
-
-    patch.setattr(Cursor, "ended", late)
-
-
-def begins_where_offsets_are_pending(patch: Patch) -> None:
-    """Answer a request for stable offsets with those in force (KIP-447)."""
-    patch.setattr(subscriptions, "Asked", _unstable)
-
-
-def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> Asked:
-    return Asked(topic, partition, False, *told)
-
-
-# Readers
-
-
-def shows_what_was_aborted(patch: Patch) -> None:
-    """Leave out no aborted batch."""
-    patch.setattr(Outcomes, "is_aborted", lambda self, header: False)
-
-
-def reads_on_past_open_transactions(patch: Patch) -> None:
-    """Take the log's end for the last stable offset."""
-    patch.setattr(PartitionState, "last_stable_offset", lambda self, log_start: max(self.next_offset, log_start))
-
-
-def answers_from_memory(patch: Patch) -> None:
-    """Take refusals, and what is done without a marker, from what is remembered (I4)."""
-    patch.setattr(Partition, "verified", lambda self: self.state)
-
-
-# Beside transactions
-
-
-def takes_offsets_of_a_severed_owner(patch: Patch) -> None:
-    """Take what a session sends that another has severed (KIP-447)."""
-    patch.setattr(read_guard, "guard_group", lambda *told: ())
-
-
-def lets_a_commit_at_once_take_no_number(patch: Patch) -> None:
-    """Let an offset that was sent before a plain commit take effect after it (I15)."""
-    patch.setattr(Cursor, "numbered", lambda self: replace(self, is_set=True))
-
-
-def aborts_by_hand_what_lives(patch: Patch) -> None:
-    """Take each transaction for one that hangs."""
-    patch.setattr(hanging, "is_hanging", lambda *told: True)
-
-
-def forgets_the_commits_in_a_rebuild(patch: Patch) -> None:
-    """Abort in a rebuild what a partition has shown."""
-    patch.setattr(OpenTransactions, "note_commits", lambda *told: None)
+GUARDS = Guards("transactions", run_seed)
 
 
 # Plans in which seeds meet what a guard is for
@@ -309,47 +106,229 @@ def stalled_for_long(seed: int) -> TransactionPlan:
     return replace(plan, faults=Faults(freeze_at_append=0.15, freeze_ms=90_000))
 
 
-@pytest.mark.parametrize(
-    ("guard", "plan"),
-    [
-        (admits_without_asking, zombies),
-        (admits_for_ever, stalled_for_long),
-        (forgets_the_epoch_of_what_lapsed, stalled),
-        (takes_plain_batches_amid_a_transaction, zombies),
-        (completes_before_the_markers, zombies),
-        (completes_before_the_cursors, processors),
-        (appends_a_marker_without_a_read, stalled_for_long),
-        (appends_a_marker_again, lost_answers),
-        (writes_over_another_decision, zombies),
-        (gives_a_fenced_epoch, zombies),
-        (forgets_which_end_decided, lost_answers),
-        (forgets_the_pair_that_was_kept, unanswered_keepers),
-        (gives_the_last_epoch, zombies),
-        (sends_offsets_beside_the_item, contenders),
-        (settles_in_the_order_of_the_ends, rivals),
-        (begins_where_offsets_are_pending, owners),
-        (shows_what_was_aborted, zombies),
-        (reads_on_past_open_transactions, zombies),
-        (answers_from_memory, zombies),
-        (takes_offsets_of_a_severed_owner, owners),
-        (lets_a_commit_at_once_take_no_number, rivals),
-        (aborts_by_hand_what_lives, rivals),
-        (forgets_the_commits_in_a_rebuild, rebuilt),
-    ],
-)
-def test_without_a_guard_a_seed_finds_what_it_was_there_for(
-    guard: Callable[[Patch], None], plan: Callable[[int], TransactionPlan]
-) -> None:
-    for seed in range(SEEDS_MAX):
-        with pytest.MonkeyPatch.context() as patch:
-            guard(patch)
-            try:
-                run_seed(seed, plan(seed))
-            except FailedTransactions as failure:
-                found: BaseException | None = failure.__cause__
-            else:
-                continue
-        assert isinstance(found, Violation | CorruptLogError | AssertionError), found
-        run_seed(seed, plan(seed))
-        return
-    pytest.fail("no seed found it")
+# Admission (I12)
+
+
+@GUARDS.guard(zombies, seed=3)
+def admits_without_asking(patch: Patch) -> None:
+    """Append a batch to a partition that its transaction does not name."""
+    judged = checks._check_transaction
+
+    def hasty(*told: Any) -> Any:
+        verdict = judged(*told)
+        return None if isinstance(verdict, AskCoordinator) else verdict
+
+    patch.setattr(checks, "_check_transaction", hasty)
+
+
+@GUARDS.guard(stalled_for_long, seed=2)
+def admits_for_ever(patch: Patch) -> None:
+    """Let an admission hold however old it is, and whatever was forgotten since."""
+    patch.setattr(CoordinatorAnswer, "holds", lambda self, seen: True)
+
+
+@GUARDS.guard(stalled, seed=8)
+def forgets_the_epoch_of_what_lapsed(patch: Patch) -> None:
+    """Let a lapse end a producer's epoch, too, to a transactional batch."""
+    unlapsed = checks._unlapsed
+
+    def forgetful(state: Any, producer: Any, header: Any, expiration_ms: int, now_ms: int) -> Any:
+        if producer is None or header.producer_id in state.open_transactions:
+            return producer
+        left = unlapsed(state, producer, header, expiration_ms, now_ms)
+        return left if now_ms - producer.time <= expiration_ms else None
+
+    patch.setattr(checks, "_unlapsed", forgetful)
+
+
+@GUARDS.guard(zombies, seed=12)
+def takes_plain_batches_amid_a_transaction(patch: Patch) -> None:
+    """Append a plain batch of a producer that is open here, of any epoch (I11)."""
+    judged = checks._check_transaction
+
+    def blind(state: Any, header: Any, *told: Any) -> Any:
+        return judged(state, header, *told) if header.is_transactional else None
+
+    patch.setattr(checks, "_check_transaction", blind)
+
+
+# The end
+
+
+@GUARDS.guard(zombies, seed=3)
+def completes_before_the_markers(patch: Patch) -> None:
+    """Complete a transaction whose markers are still to come (I12)."""
+    made = finish._make
+
+    def early(context: Any, kinds: Any, until_ms: int) -> Any:
+        made(context, [kinds[0][:1], kinds[1]], until_ms)
+        return []
+
+    patch.setattr(finish, "_make", early)
+
+
+@GUARDS.guard(processors, seed=3)
+def completes_before_the_cursors(patch: Patch) -> None:
+    """Complete a transaction whose offsets are still pending (I14)."""
+    made = finish._make
+    patch.setattr(finish, "_make", lambda context, kinds, until_ms: made(context, [kinds[0], []], until_ms))
+
+
+@GUARDS.guard(stalled_for_long, seed=42)
+def appends_a_marker_without_a_read(patch: Patch) -> None:
+    """Append the marker of a producer that is not open, or unknown, without a read of its item (I12)."""
+    judged = EndEntry.check
+
+    def hasty(self: EndEntry, tentative: Any, now_ms: int) -> Any:
+        verdict = judged(self, tentative, now_ms)
+        return self._stamped(tentative, now_ms) if isinstance(verdict, AskCoordinator) else verdict
+
+    patch.setattr(EndEntry, "check", hasty)
+
+
+@GUARDS.guard(lost_answers, seed=6)
+def appends_a_marker_again(patch: Patch) -> None:
+    """Append a marker also where the log has reached its epoch (I11, I12)."""
+    patch.setattr(EndEntry, "check", lambda self, tentative, now_ms: self._stamped(tentative, now_ms))
+
+
+@GUARDS.guard(zombies, seed=3)
+def writes_over_another_decision(patch: Patch) -> None:
+    """Write a decision on whatever version the item has by now (I10)."""
+    wrote = item_store.write
+
+    def blind(context: Any, decision: Any) -> Any:
+        item = item_store.read(context, decision.item.transactional_id)
+        version = None if item is None else item.version
+        return wrote(context, replace(decision, item=replace(decision.item, version=version)))
+
+    patch.setattr(item_store, "write", blind)
+
+
+# Pairs (I13)
+
+
+@GUARDS.guard(zombies, seed=14)
+def gives_a_fenced_epoch(patch: Patch) -> None:
+    """Take a request with the epoch that only the markers have."""
+    patch.setattr(decide, "_check_epoch", _epoch_alone(decide._check_epoch))
+
+
+def _epoch_alone(judged: Callable[..., None]) -> Callable[..., None]:
+    return lambda item, pair: judged(replace(item, is_fenced=False), pair)
+
+
+@GUARDS.guard(lost_answers, seed=3)
+def forgets_which_end_decided(patch: Patch) -> None:
+    """Judge a repeated END_TXN as if it were another one."""
+    ended = decide._end
+    patch.setattr(decide, "_end", lambda item, *told: ended(None if item is None else replace(item, ended=None), *told))
+
+
+@GUARDS.guard(unanswered_keepers, seed=28)
+def forgets_the_pair_that_was_kept(patch: Patch) -> None:
+    """Judge a repeated request to keep the id as if it were another one."""
+    begun = decide._init
+    patch.setattr(decide, "_init", lambda item, *told: begun(None if item is None else replace(item, kept=None), *told))
+
+
+@GUARDS.guard(zombies, seed=3)
+def gives_the_last_epoch(patch: Patch) -> None:
+    """Give a producer the epoch that is only ever a marker's."""
+
+    class Limits:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(limits, name) + 1 if name == "PRODUCER_EPOCH_MAX" else getattr(limits, name)
+
+    patch.setattr(decide, "limits", Limits())
+
+
+# Offsets (I14, I15)
+
+
+@GUARDS.guard(contenders, seed=39)
+def sends_offsets_beside_the_item(patch: Patch) -> None:
+    """Send offsets on whatever version the transaction has by now."""
+    condition = pending_offsets._condition
+
+    def loose(context: Any, item: TransactionItem, named: TransactionItem) -> Any:
+        found = item_store.read(context, item.transactional_id)
+        version = None if found is None else found.version
+        change = condition(context, item, named)
+        return replace(change, expected=version) if isinstance(change, Put) else Check(change.key, version)
+
+    patch.setattr(pending_offsets, "_condition", loose)
+
+
+@GUARDS.guard(rivals, seed=2)
+def settles_in_the_order_of_the_ends(patch: Patch) -> None:
+    """Let the transaction that ends last win, not the commit that was sent last."""
+    ended = Cursor.ended
+
+    def late(self: Cursor, *told: Any, **more: Any) -> Cursor:
+        return ended(replace(self, settled=-1), *told, **more) if self.pending else ended(self, *told, **more)
+
+    patch.setattr(Cursor, "ended", late)
+
+
+@GUARDS.guard(owners, seed=8)
+def begins_where_offsets_are_pending(patch: Patch) -> None:
+    """Answer a request for stable offsets with those in force (KIP-447)."""
+    patch.setattr(subscriptions, "Asked", _unstable)
+
+
+def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> Asked:
+    return Asked(topic, partition, False, *told)
+
+
+# Readers
+
+
+@GUARDS.guard(zombies, seed=2)
+def shows_what_was_aborted(patch: Patch) -> None:
+    """Leave out no aborted batch."""
+    patch.setattr(Outcomes, "is_aborted", lambda self, header: False)
+
+
+@GUARDS.guard(zombies, seed=3)
+def reads_on_past_open_transactions(patch: Patch) -> None:
+    """Take the log's end for the last stable offset."""
+    patch.setattr(PartitionState, "last_stable_offset", lambda self, log_start: max(self.next_offset, log_start))
+
+
+@GUARDS.guard(zombies, seed=6)
+def answers_from_memory(patch: Patch) -> None:
+    """Take refusals, and what is done without a marker, from what is remembered (I4)."""
+    patch.setattr(Partition, "verified", lambda self: self.state)
+
+
+# Beside transactions
+
+
+@GUARDS.guard(owners, seed=3)
+def takes_offsets_of_a_severed_owner(patch: Patch) -> None:
+    """Take what a session sends that another has severed (KIP-447)."""
+    patch.setattr(read_guard, "guard_group", lambda *told: ())
+
+
+@GUARDS.guard(rivals, seed=0)
+def lets_a_commit_at_once_take_no_number(patch: Patch) -> None:
+    """Let an offset that was sent before a plain commit take effect after it (I15)."""
+    patch.setattr(Cursor, "numbered", lambda self: replace(self, is_set=True))
+
+
+@GUARDS.guard(rivals, seed=3)
+def aborts_by_hand_what_lives(patch: Patch) -> None:
+    """Take each transaction for one that hangs."""
+    patch.setattr(hanging, "is_hanging", lambda *told: True)
+
+
+@GUARDS.guard(rebuilt, seed=6)
+def forgets_the_commits_in_a_rebuild(patch: Patch) -> None:
+    """Abort in a rebuild what a partition has shown."""
+    patch.setattr(OpenTransactions, "note_commits", lambda *told: None)
+
+
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
+def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
+    guard.check()
