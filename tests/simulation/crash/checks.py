@@ -60,8 +60,8 @@ def _check_records(scene: Scene, log: Log, topic: Topic, partition: int) -> None
 
 def _markers(scene: Scene, where: tuple[str, int]) -> list[int]:
     """Return the offsets that markers take."""
-    stored = scene.stored()
-    segments = [stored[key][0] for key in stored if key.startswith(keys.log_prefix(*where))]
+    stored = scene.objects.list(keys.log_prefix(*where), limit=100_000)
+    segments = [scene.objects.get(line.key).body for line in stored]
     return [header.base_offset for body in segments for _, header in headers(body) if header.is_control]
 
 

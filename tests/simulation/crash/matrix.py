@@ -33,6 +33,7 @@ MINUTE_MS = 60_000
 PAUSES_MS = (MINUTE_MS, 120 * MINUTE_MS)
 """Between the death and the next process: the shortest that makes every look old, and one beyond ``gc_grace``."""
 
+Mends = Sequence[tuple[str, int]]  # names of operations that mend, each after a pause
 
 ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS, *TRANSACTION_OPERATIONS, *ONCE_OPERATIONS, *REGION_OPERATIONS]
 
@@ -58,15 +59,27 @@ def run_all(operation: Operation) -> Iterator[Strike]:
     Raises:
         AssertionError: Something that was promised does not hold; its notes name the cell.
     """
+    return _run(operation, is_whole=True)
+
+
+def run_writes(operation: Operation) -> Iterator[Strike]:
+    """Do the same at the calls that change something; only the first of the mends precedes a late landing.
+
+    They leave behind all that any death can, because a death at a read leaves what the write before it has left.
+    """
+    return _run(operation, is_whole=False)
+
+
+def _run(operation: Operation, *, is_whole: bool) -> Iterator[Strike]:
     with _few(operation):
         calls, writes = _whole(operation)
         mended: set[str] = set()
         for at, call in enumerate(calls):
             for fate in Fate:
-                if fate is Fate.LANDS_LATE and at not in writes:
+                if at not in writes and (fate is Fate.LANDS_LATE or not is_whole):
                     continue
                 try:
-                    yield _strike(operation, at, call, fate, writes, mended)
+                    yield _strike(operation, at, call, fate, writes, mended, _mends(operation, fate, is_whole=is_whole))
                 except (AssertionError, FencelineError) as error:
                     error.add_note(f"{operation.name}: call {at + 1} of {len(calls)}, {call}: {fate.value}")
                     raise
@@ -77,7 +90,7 @@ def deaths_behind_writes(operation: Operation) -> Iterator[Strike]:
     with _few(operation):
         calls, writes = _whole(operation)
         for at in writes:
-            yield _strike(operation, at, calls[at], Fate.DIES_AFTER, writes, None)
+            yield _strike(operation, at, calls[at], Fate.DIES_AFTER, writes, set(), [])
 
 
 @contextmanager
@@ -100,7 +113,18 @@ def _whole(operation: Operation) -> tuple[list[str], list[int]]:
         return calls, writes
 
 
-def _strike(operation: Operation, at: int, call: str, fate: Fate, writes: list[int], mended: set[str] | None) -> Strike:
+def _mends(operation: Operation, fate: Fate, *, is_whole: bool) -> Mends:
+    """Return what follows a fate: the name of a mend, after a pause."""
+    mends = [(name, pause_ms) for name in operation.mends for pause_ms in PAUSES_MS]
+    if fate is Fate.LOSES_ANSWER:
+        return mends[:1]
+    return mends if is_whole or fate is not Fate.LANDS_LATE else mends[: len(PAUSES_MS)]
+
+
+def _strike(
+    operation: Operation, at: int, call: str, fate: Fate, writes: list[int], mended: set[str], mends: Mends
+) -> Strike:
+    """Return what a fate left behind, once each of ``mends`` has mended it, unless it is among what was ``mended``."""
     with ExitStack() as opened:
         scene, victim, before = _struck(operation, at, call, fate, opened)
         left = scene.stored()
@@ -110,11 +134,10 @@ def _strike(operation: Operation, at: int, call: str, fate: Fate, writes: list[i
             done = [write for write in writes if write < at + (fate is Fate.DIES_AFTER)]
             rows, unexplained = explain(before, left, is_all_written=done == writes)
         same = repr((sorted(left.items()), victim.late is None or at)) if fate.is_death else f"{at}"
-        if mended is not None and same not in mended:
+        if mends and same not in mended:
             mended.add(same)
             checks.check_rebuilt(scene)
-            mends = [(name, pause_ms) for name in operation.mends for pause_ms in PAUSES_MS]
-            for name, pause_ms in mends if fate.is_death else mends[:1]:
+            for name, pause_ms in mends:
                 if scene.is_closed:
                     scene, victim, _ = _struck(operation, at, call, fate, opened)
                 _mend(operation, scene, victim, fate, name, pause_ms)

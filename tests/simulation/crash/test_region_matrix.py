@@ -17,7 +17,7 @@ from fenceline.regions import applying, own_link, source_batches, telling, ticks
 from fenceline.regions.link_item import Link
 from fenceline.regions.work import Work
 from fenceline.subscriptions.cursor_store import Stored
-from tests.simulation.crash.matrix import Strike, deaths_behind_writes, run_all
+from tests.simulation.crash.matrix import Strike, deaths_behind_writes, run_writes
 from tests.simulation.crash.region_operations import REGION_OPERATIONS
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ BY_NAME = {operation.name: operation for operation in REGION_OPERATIONS}
 
 
 def run_of(name: str) -> list[Strike]:
-    return list(run_all(BY_NAME[name]))
+    return list(run_writes(BY_NAME[name]))
 
 
 def test_each_half_of_a_row_with_two_is_seen() -> None:
