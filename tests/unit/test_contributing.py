@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests import proofs
 from tests.support.readme import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -27,3 +28,11 @@ def test_each_package_of_the_log_is_named(package: str) -> None:
 def test_each_command_of_make_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`?make ([a-z-]+)`", TEXT)) <= targets
+
+
+def test_what_the_page_lists_as_proved_is_what_the_tests_declare() -> None:
+    assert proofs.replaced(TEXT) == TEXT, "run .venv/bin/python -m tests.proofs"
+
+
+def test_each_file_with_tests_of_the_night_says_why_they_are_not_in_ci() -> None:
+    assert proofs.marked_files() == set(proofs.AT_NIGHT)

@@ -1,0 +1,124 @@
+"""What is proved, one by one, and by which run: ``python -m tests.proofs`` writes it into CONTRIBUTING.md.
+
+Rule: all of it is read from what the tests declare, so the page can't name a proof that is not run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from textwrap import fill
+
+from models.bounds import MODELS
+from models.runner import HERE as MODELS_FOLDER
+from tests.simulation.crash.matrix import ALL_OPERATIONS
+from tests.simulation.crash.rows import rows_of_design
+from tests.simulation.harness.guards import all_guards
+from tests.support.readme import ROOT
+
+TITLE = "## What is proved, and by what\n"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+DESIGN = (ROOT / "lib/fenceline/DESIGN.md").read_text()
+
+# Files with tests that are marked ``prove``, and what CI proves of the same.
+AT_NIGHT = {
+    "tests/simulation/crash/test_crash_matrix.py": (
+        "deaths, lost answers and late landings at every store call",
+        "A death at a read leaves what the write before it left. CI has a death at every write.",
+    ),
+}
+
+
+def page() -> str:
+    """Return the section of CONTRIBUTING.md, from its title to the next one."""
+    return "\n".join([TITLE, *_opening(), *_invariants(), *_guards(), *_models(), *_crashes(), *_night()])
+
+
+def replaced(text: str) -> str:
+    """Return a text of CONTRIBUTING.md with this section as it should be."""
+    before, title, after = text.partition(TITLE)
+    assert title, "the page has no such section"
+    return before + page() + "\n## " + after.partition("\n## ")[2]
+
+
+def marked_files() -> set[str]:
+    """Return the files that mark a test ``prove``."""
+    tests = (ROOT / "tests").rglob("*.py")
+    return {
+        str(path.relative_to(ROOT)) for path in tests if "mark.prove" in path.read_text() and path != Path(__file__)
+    }
+
+
+def _opening() -> Iterator[str]:
+    yield "`.venv/bin/python -m tests.proofs` writes this section from what the tests declare. A test compares both.\n"
+
+
+def _table(columns: str, rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    yield columns
+    yield "|---" * (columns.count("|") - 1) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def _invariants() -> Iterator[str]:
+    stated = sorted(set(re.findall(r"^- \*\*(I\d+)\*\* ", DESIGN, re.MULTILINE)), key=lambda name: int(name[1:]))
+    cited = _citations()
+    modelled = {name: [model for model in MODELS if name in _modelled(model)] for name in stated}
+    yield "**Invariants** (DESIGN.md). CI runs all of these tests and models, and `make simulate` more seeds.\n"
+    rows = ((name, ", ".join(cited[name]), ", ".join(modelled[name]) or "–") for name in stated)
+    yield from _table("| invariant | folders of `tests/` that cite it | models |", rows)
+
+
+def _citations() -> dict[str, list[str]]:
+    """Return, by invariant, the folders of tests that cite it."""
+    cited: dict[str, set[str]] = defaultdict(set)
+    for path in (ROOT / "tests").rglob("*.py"):
+        for name in re.findall(r"\bI\d{1,2}\b", path.read_text()):
+            cited[name].add("/".join(path.relative_to(ROOT / "tests").parts[:-1]))
+    return {name: sorted(folders - {""}) for name, folders in cited.items()}
+
+
+def _modelled(model: str) -> set[str]:
+    """Return the invariants of DESIGN.md that a model's invariants are named for."""
+    checked = (MODELS_FOLDER / f"{model}.cfg").read_text().partition("INVARIANTS\n")[2].partition("CHECK_")[0]
+    return set(re.findall(r"\bI\d+", checked.replace("_", " ")))
+
+
+def _guards() -> Iterator[str]:
+    by_scenario: dict[str, list[str]] = defaultdict(list)
+    for guard in all_guards():
+        by_scenario[guard.scenario].append(f"`{guard.name}`")
+    yield "**Guards of the code**, each switched off. CI plays the seed that finds it, and then with the guard.\n"
+    rows = ((scenario, str(len(names)), ", ".join(names)) for scenario, names in by_scenario.items())
+    yield from _table("| simulation | guards | switched off |", rows)
+
+
+def _models() -> Iterator[str]:
+    yield "**Guards of the models**, each switched off: CI checks that the invariant which it keeps falls.\n"
+    rows = (
+        (name, str(len(model.guards)), ", ".join(f"`{guard}`" for guard in model.guards))
+        for name, model in MODELS.items()
+    )
+    yield from _table("| model | guards | switched off |", rows)
+
+
+def _crashes() -> Iterator[str]:
+    yield "**Crashes.** In CI the process dies at each write of each operation, and an operation that mends it follows."
+    yield 'Each row of its table "What a crash leaves" is seen:\n'
+    yield from (f"- `{row.replace('`', '')}`" for row in rows_of_design())
+    names = "; ".join(operation.name for operation in ALL_OPERATIONS)
+    yield f"\nThe {len(ALL_OPERATIONS)} operations:\n\n```text\n{fill(names, 120)}\n```\n"
+    yield 'Spark\'s crashes have a table of their own (DESIGN.md, "Exactly once on Spark"), which names the tests.\n'
+
+
+def _night() -> Iterator[str]:
+    yield "**At night** (`make prove`), beside `make simulate`:\n"
+    rows = ((f"`{file}`", what, why) for file, (what, why) in AT_NIGHT.items())
+    yield from _table("| file | what | why not in CI, and what CI proves of it |", rows)
+
+
+if __name__ == "__main__":
+    CONTRIBUTING.write_text(replaced(CONTRIBUTING.read_text()))
