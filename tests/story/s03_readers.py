@@ -9,6 +9,7 @@ A reader learns: offsets have no holes, and what one reader has read, each later
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 from fenceline import Record
 
@@ -25,19 +26,25 @@ def test_whoever_reads_while_others_append_reads_one_log_without_holes(fenceline
             for at in range(0, len(values), 2):
                 own_client.produce("visits", 0, [Record(value) for value in values[at : at + 2]])
 
+    is_over = Event()
+
     def follow():
-        """Read on from one page to the next, until all is read that will be written."""
-        read, position = [], 0
+        """Read page after page; the last one is asked for once all is written."""
+        read, position, is_last = [], 0, False
         with fenceline_in_memory.another_client() as own_client:
-            while len(read) < sum(map(len, written)):
-                page = own_client.read("visits", 0, offset=position, wait_ms=1_000)
+            while not is_last:
+                is_last = is_over.is_set()
+                page = own_client.read("visits", 0, offset=position)
                 read += [(record.offset, record.value) for record in page.records]
                 position = page.position
         return read
 
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor(WRITERS + 2) as threads:
         readers = [threads.submit(follow) for _ in range(2)]
-        list(threads.map(append, written))
+        try:
+            list(threads.map(append, written))
+        finally:
+            is_over.set()
     one, other = (reader.result() for reader in readers)
 
     # The log as it is now: what each reader saw on its way is still there, in the same place.
