@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.harness import real
 from tests.simulation.log.scenario import run_seed
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +31,7 @@ def test_no_race_and_no_fault_breaks_a_promise(seeds: range) -> None:
     """
     answered: Counter[str] = Counter()
     for seed in seeds:
-        answered.update(o.kind for o in run_seed(seed, real.subject()).history.operations if o.is_answered)
+        answered.update(o.kind for o in run_seed(seed).history.operations if o.is_answered)
     assert min(answered[kind] for kind in MET) > 0, f"some of it was never met, and nothing is shown of it: {answered}"
 
 
