@@ -6,8 +6,8 @@ Run many seeds with ``python -m tests.simulation --seeds 1000``; a seed that fai
 that replays it.
 
 A scenario (``harness.scenario.Scenario``) says what its seeds draw, how they are played and what must hold then;
-``scenarios`` has the table of all. Its guards (``harness.guards``) are declared in its ``test_guards``: each one switched
-off is found by a seed.
+``scenarios`` has the table of all. ``test_guards`` declares a scenario's guards (``harness.guards``): a seed finds each
+one that is switched off.
 
 Where each invariant of DESIGN.md, "Invariants", is checked:
 
