@@ -5,7 +5,8 @@ Rule: a seed draws the same plan and replays the same history, so the order of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -282,6 +283,13 @@ class Scenario(Generic[P, R]):
         except Exception as failure:  # whatever it is, with its history
             raise Failed(self.name, run) from failure
         return run
+
+
+def outcomes(runs: Iterable[StoreRun[Any]]) -> Counter[tuple[str, str]]:
+    """Count how each kind of request came out: answered (``OK``), refused (the error's code), or without an answer."""
+    return Counter(
+        (one.kind, one.code or ("OK" if one.is_answered else "")) for run in runs for one in run.history.operations
+    )
 
 
 class Failed(AssertionError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +24,7 @@ from tests.simulation.log.scenario import draw_plan, scenario_of
 from tests.simulation.log.truth import ProducerModel, Violation
 from tests.simulation.scenarios import all_guards
 
+ROOT = Path(__file__).parents[3]
 IS_ON = True  # a guard of the toy
 
 
@@ -101,6 +105,20 @@ def test_each_guard_has_a_name_of_its_own_in_its_scenario_and_says_what_is_missi
     assert len(guards) >= 105
     assert len({(guard.scenario, guard.name) for guard in guards}) == len(guards)
     assert [guard for guard in guards if not guard.description.endswith(".")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scenario", "seed"), [("log", 5), ("access", 332)])
+def test_a_seed_replays_the_same_history_in_another_process(scenario: str, seed: int) -> None:
+    def replay(hash_seed: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation", "--scenario", scenario, "--seed", str(seed), "--print"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.rpartition("Plan(")[0]
+
+    first = replay("1")
+    assert first.count("\n") > 100
+    assert first == replay("2")
 
 
 def run_tasks(world: World, *tasks: Callable[[], object]) -> None:
