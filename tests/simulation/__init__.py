@@ -5,9 +5,13 @@ The real protocol code runs in simulated processes, over stores that fail.
 Run many seeds with ``python -m tests.simulation --seeds 1000``; a seed that fails prints its history and the command
 that replays it.
 
+A scenario (``harness.scenario.Scenario``) says what its seeds draw, how they are played and what must hold then;
+``scenarios`` has the table of all. ``test_guards`` declares a scenario's guards (``harness.guards``): a seed finds each
+one that is switched off.
+
 Where each invariant of DESIGN.md, "Invariants", is checked:
 
-- I1: ``log.scenario._judge``. Each object is as it was created, or was deleted.
+- I1: ``log.scenario.judge``. Each object is as it was created, or was deleted.
 
 - I2: ``log.truth.PartitionLog.add``. Every batch begins where the one before it ended.
 

@@ -12,30 +12,14 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from typing import Any
 
-from tests.simulation.access import scenario as access_scenario
-from tests.simulation.harness import real
 from tests.simulation.harness.scenario import Failed
-from tests.simulation.log import combining, scenario
-from tests.simulation.once import scenario as once_scenario
-from tests.simulation.regions import scenario as regions_scenario
-from tests.simulation.transactions import scenario as transactions_scenario
-
-RUNS: dict[str, tuple[Callable[[int], Any], Callable[[int], object]]] = {
-    "log": (lambda seed: scenario.run_seed(seed, real.subject()), scenario.draw_plan),
-    "combining": (combining.run_seed, combining.draw_plan),
-    "access": (access_scenario.run_seed, access_scenario.draw_plan),
-    "transactions": (transactions_scenario.run_seed, transactions_scenario.draw_plan),
-    "once": (once_scenario.run_seed, once_scenario.draw_plan),
-    "regions": (regions_scenario.run_seed, regions_scenario.draw_plan),
-}
+from tests.simulation.scenarios import SCENARIOS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--scenario", choices=tuple(RUNS), default="log", help="what is played (default log)")
+    parser.add_argument("--scenario", choices=tuple(SCENARIOS), default="log", help="what is played (default log)")
     parser.add_argument("--seeds", type=int, default=300, help="how many (default 300)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first (default 0)")
     parser.add_argument("--seed", type=int, help="only this one")
@@ -45,17 +29,17 @@ def main() -> int:
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     if arguments.seed is not None:
         seeds = range(arguments.seed, arguments.seed + 1)
-    run_seed, draw_plan = RUNS[arguments.scenario]
+    scenario = SCENARIOS[arguments.scenario]
     began, failed = time.monotonic(), []
     for seed in seeds:
         try:
-            run = run_seed(seed)
+            run = scenario.run_seed(seed)
         except Failed as failure:
             failed.append(seed)
             run = failure.run
             if arguments.prints or not arguments.keep_going:
                 print(*run.history.lines(), sep="\n")
-                print(draw_plan(seed))
+                print(run.plan)
                 traceback.print_exception(failure.__cause__)
             print(failure)
             if not arguments.keep_going:
@@ -63,7 +47,7 @@ def main() -> int:
         else:
             if arguments.prints:
                 print(*run.history.lines(), sep="\n")
-                print(draw_plan(seed))
+                print(run.plan)
     print(f"{len(seeds)} seeds, {len(failed)} failed, {time.monotonic() - began:.1f} s", *failed[:20])
     return 1 if failed else 0
 

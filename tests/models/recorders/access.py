@@ -32,9 +32,9 @@ from tests.simulation.access.requests import Grant, Sending
 from tests.simulation.access.scenario import AccessPlan
 from tests.simulation.harness.history import text_of
 from tests.simulation.harness.real import segment_of
+from tests.simulation.harness.scenario import StoreRun
 from tests.simulation.harness.stores import Faults
 from tests.simulation.harness.world import NoReply
-from tests.simulation.log import scenario
 from tests.simulation.log.clients import create
 
 WITHOUT: Mapping[str, Guard] = {
@@ -79,7 +79,7 @@ def record(seed: int, without: str = "") -> Recording:
 class Lines:
     """What happened so far, in the model's words."""
 
-    run: scenario.Run
+    run: StoreRun[AccessPlan]
     events: list[Event] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # by their ids, of sessions that a line names
     sent: dict[str, tuple[str, int] | None] = field(default_factory=dict)  # the grant of each attempt
@@ -291,7 +291,7 @@ def write(client: Client) -> None:
             client.send(client.stage.rng.choice(client.stage.grants))
 
 
-def _play(run: scenario.Run, lines: Lines) -> None:
+def _play(run: StoreRun[AccessPlan], lines: Lines) -> None:
     add_processes(run)
     stage = Stage(run.world, run.history, run.processes, PATIENCE_MS, ROUNDS, leases_ms=PLAN.leases_ms)
     run.do(lambda: create(stage, "setup", TOPIC, 1))

@@ -20,15 +20,15 @@ from fenceline.log.checkpoint_items import Head
 from fenceline.ports import Change, Item, ItemKey, Put
 from models.traces import Event, Recording
 from tests.models.recorders.playing import UNHURRIED_MS, Guard, fields_of, new_run, pass_errors, playing, trim_and_sweep
-from tests.simulation.harness import real
+from tests.simulation.harness import real, scenario
 from tests.simulation.harness.history import Attempt
+from tests.simulation.harness.scenario import Plan, StoreRun
 from tests.simulation.harness.stores import (
     Faults,
     FaultyItemStore,
     FaultyObjectStore,
     WatchedObjectStore,
 )
-from tests.simulation.log import scenario
 from tests.simulation.log.test_guards import looks_not_after_the_create
 
 WITHOUT: Mapping[str, Guard] = {"look after create": looks_not_after_the_create}
@@ -42,7 +42,7 @@ FAULTS = Faults(freeze=0.04, freeze_ms=9_000_000, freeze_at_append=0.15, answer_
 def record(seed: int, without: str = "") -> Recording:
     """Play one seed, with one guard of the code switched off if it is named, and return what the model knows of it."""
     rng, events = Random(f"trace {seed}"), list[Event]()
-    plan = scenario.Plan(
+    plan = Plan(
         processes=APPENDERS + 1,
         partitions=1,
         rounds=ROUNDS,
@@ -63,7 +63,7 @@ def record(seed: int, without: str = "") -> Recording:
     return Recording("Append", events, {"TraceBatches": frozenset(batches)})
 
 
-def _play(run: scenario.Run, rng: Random) -> None:
+def _play(run: StoreRun[Plan], rng: Random) -> None:
     fields = fields_of(run)
 
     def append(number: int) -> None:

@@ -29,8 +29,8 @@ from models.traces import Event, Recording, Value
 from tests.models.recorders.playing import UNHURRIED_MS, Guard, fields_of, new_run, pass_errors, playing, trim_and_sweep
 from tests.simulation.harness import real
 from tests.simulation.harness.history import Attempt
+from tests.simulation.harness.scenario import Plan, StoreRun
 from tests.simulation.harness.stores import Creation, Faults, FaultyItemStore
-from tests.simulation.log import scenario
 from tests.simulation.log.test_combining_guards import (
     forgets_what_is_done,
     leaves_the_round_unread,
@@ -62,7 +62,7 @@ FAULTS = Faults(
 def record(seed: int, without: str = "") -> Recording:
     """Play one seed, with one guard of the code switched off if it is named, and return what the model knows of it."""
     rng = Random(f"trace {seed}")
-    plan = scenario.Plan(
+    plan = Plan(
         processes=APPENDERS + 1,
         partitions=1,
         rounds=ROUNDS,
@@ -96,7 +96,7 @@ def _contend(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Appender, "__init__", contending)
 
 
-def _play(run: scenario.Run, rng: Random) -> None:
+def _play(run: StoreRun[Plan], rng: Random) -> None:
     fields = fields_of(run)
 
     def append(number: int) -> None:
@@ -117,7 +117,7 @@ def _play(run: scenario.Run, rng: Random) -> None:
 class Notes:
     """What happened, with offsets and ids as the code has them; ``recording`` has them as the model does."""
 
-    def __init__(self, run: scenario.Run) -> None:
+    def __init__(self, run: StoreRun[Plan]) -> None:
         self._run = run
         self._events: list[dict[str, Any]] = []
         self._told: set[str] = set()

@@ -5,33 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
+from typing import TypeVar
 
 import pytest
 
 from fenceline.errors import FencelineError
 from tests.simulation.harness import real
-from tests.simulation.harness.history import History
-from tests.simulation.harness.stores import WatchedItemStore, WatchedObjectStore
-from tests.simulation.harness.world import NoReply, World
-from tests.simulation.log import clients, scenario
+from tests.simulation.harness.scenario import Plan, StoreRun
+from tests.simulation.harness.world import NoReply
+from tests.simulation.log import clients
 from tests.simulation.log.clients import Field
 
+P = TypeVar("P", bound=Plan)
 Guard = Callable[[pytest.MonkeyPatch], None]  # switches one off
 UNHURRIED_MS = 10**9  # nothing times out
 SWEEP_AFTER_MS = 5_000_000  # of a trim: what it left behind is collected by then
 
 
-def new_run(seed: int, plan: scenario.Plan) -> scenario.Run:
-    world, subject = World(seed), real.subject()
-    objects, items = subject.stores(world)
-    watched = WatchedObjectStore(objects, world), WatchedItemStore(items, world)
-    return scenario.Run(seed, plan, subject, world, *watched, History(world))
+def new_run(seed: int, plan: P) -> StoreRun[P]:
+    return StoreRun[P].begun(seed, plan, real.subject())
 
 
 @contextmanager
-def playing(run: scenario.Run, guard: Guard | None) -> Iterator[pytest.MonkeyPatch]:
+def playing(run: StoreRun[P], guard: Guard | None) -> Iterator[pytest.MonkeyPatch]:
     """Yield a patch that lasts for the run; ``guard`` is switched off meanwhile."""
-    with pytest.MonkeyPatch.context() as patch, scenario._limits(run.plan), run.subject.surround(run.world):
+    with pytest.MonkeyPatch.context() as patch, run.plan.limited(), run.surround(run.world):
         if guard is not None:
             guard(patch)
         try:
@@ -40,12 +38,12 @@ def playing(run: scenario.Run, guard: Guard | None) -> Iterator[pytest.MonkeyPat
             run.world.close()
 
 
-def add_processes(run: scenario.Run) -> None:
+def add_processes(run: StoreRun[P]) -> None:
     for number in range(run.plan.processes):
         run.add_process(f"p{number}")
 
 
-def fields_of(run: scenario.Run) -> list[Field]:
+def fields_of(run: StoreRun[P]) -> list[Field]:
     """Start the processes, each with one caller of its own, and a topic; from here on things go wrong."""
     add_processes(run)
     fields = [Field(run.world, run.history, [process], UNHURRIED_MS, run.plan.rounds) for process in run.processes]
@@ -54,7 +52,7 @@ def fields_of(run: scenario.Run) -> list[Field]:
     return fields
 
 
-def trim_and_sweep(run: scenario.Run, field: Field, rng: Random, *, times: int, apart_ms: int) -> None:
+def trim_and_sweep(run: StoreRun[P], field: Field, rng: Random, *, times: int, apart_ms: int) -> None:
     def once() -> None:
         end = field.bounds("trim", "t", 0).next_offset
         field.ask("trim", "trim", "t", 0, end, lambda log: log.partitions.trim("t", 0, end))

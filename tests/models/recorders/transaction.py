@@ -25,13 +25,13 @@ from fenceline.transactions.item import TransactionItem, transaction_from_item
 from models.traces import Event, Recording
 from tests.models.recorders.playing import Guard, add_processes, new_run, playing
 from tests.simulation.harness.real import segment_of
+from tests.simulation.harness.scenario import StoreRun
 from tests.simulation.harness.stores import Faults
 from tests.simulation.harness.world import NoReply
-from tests.simulation.log import scenario
 from tests.simulation.transactions import clients, rivals, test_guards
 from tests.simulation.transactions.clients import INPUT, OFFSET_MAX, Stage
 from tests.simulation.transactions.requests import TOPIC, Asking, Ending
-from tests.simulation.transactions.scenario import TransactionPlan, _short
+from tests.simulation.transactions.scenario import TransactionPlan
 
 WITHOUT: Mapping[str, Guard] = {
     "admit before the create": test_guards.admits_without_asking,
@@ -60,7 +60,7 @@ def record(seed: int, without: str = "") -> Recording:
     run = new_run(seed, plan)
     lines = Lines(run)
     run.items.on_write, run.objects.on_create = lines.wrote, lines.created
-    with _short(plan), playing(run, WITHOUT[without] if without else None) as patch:
+    with playing(run, WITHOUT[without] if without else None) as patch:
         lines.observe(patch)
         _play(run, plan)
     return Recording("Transaction", lines.events)
@@ -94,7 +94,7 @@ def _plan(rng: Random) -> TransactionPlan:
 class Lines:
     """What happened so far, in the model's words."""
 
-    run: scenario.Run
+    run: StoreRun[TransactionPlan]
     events: list[Event] = field(default_factory=list)
     item: Event = field(default_factory=lambda: _item(TransactionItem(ID, 0, 0, "Empty", 1)))
     cursor: Event = field(default_factory=lambda: _cursor({}))
@@ -186,7 +186,7 @@ def _commit_at_once(stage: Stage, name: str) -> None:
             stage.tell(name, "commit", offset, partial(rivals._commit, [offset]))
 
 
-def _play(run: scenario.Run, plan: TransactionPlan) -> None:
+def _play(run: StoreRun[TransactionPlan], plan: TransactionPlan) -> None:
     add_processes(run)
     stage = Stage(
         run.world,

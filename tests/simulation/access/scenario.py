@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from fenceline.ports import Change
 from tests.simulation.access import clients as access_clients
 from tests.simulation.access.checker import check
 from tests.simulation.access.clients import TOPIC, Stage
 from tests.simulation.access.truth import AccessTruth
 from tests.simulation.harness import real
-from tests.simulation.harness.history import History
-from tests.simulation.harness.scenario import Failed
-from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
-from tests.simulation.harness.world import World
+from tests.simulation.harness.scenario import (
+    PATIENT_MS,
+    SKEW_MS,
+    Scenario,
+    SkewedPlan,
+    StoreRun,
+    add_skewed_process,
+    calm_down,
+    play_skewed,
+)
+from tests.simulation.harness.stores import Faults
 from tests.simulation.log import clients
-from tests.simulation.log.scenario import PATIENT_MS, Plan, Run, _limits
 from tests.simulation.log.truth import Truth
-
-SKEW_MS = 10_000  # the most by which a process's clock is off, ahead or behind
 
 
 @dataclass(frozen=True)
-class AccessPlan(Plan):
+class AccessPlan(SkewedPlan):
     """What a seed does: drawn from the seed, except what a test fixes."""
 
     leases_ms: tuple[int, ...] = (3_000,)
-    skew_ms: float = SKEW_MS
+
+
+@dataclass(kw_only=True)
+class AccessRun(StoreRun[AccessPlan]):
+    """One run of one seed, and what its items and its log said."""
+
+    truth: AccessTruth = field(init=False)
 
 
 CASTS = {
@@ -85,98 +93,41 @@ def draw_plan(seed: int) -> AccessPlan:
     )
 
 
-def run_seed(seed: int, plan: AccessPlan | None = None) -> Run:
-    """Run one seed.
-
-    Raises:
-        Failed: Something that must hold does not; it carries the run.
-    """
-    plan = plan or draw_plan(seed)
-    world, subject = World(seed), real.subject()
-    objects, items = subject.stores(world)
-    run = Run(
-        seed, plan, subject, world, WatchedObjectStore(objects, world), WatchedItemStore(items, world), History(world)
-    )
-    subject.watch(run)
-    access, judge_items = AccessTruth(world), run.items.on_write
-
-    def on_write(changes: Sequence[Change]) -> None:
-        judge_items(changes)
-        access.on_write(changes)
-
-    run.items.on_write = on_write
-    with _limits(plan), subject.surround(world):
-        try:
-            _play(run, plan)
-            truth = Truth(run.objects.created, run.lives, subject.parse, run.history.operations)
-            access.read_log(run.objects.created)
-            check(truth, access, run.history.operations, skew_ms=plan.skew_ms, is_calm=plan.is_calm)
-        except Exception as failure:  # whatever it is, with its history
-            raise Failed("access", run) from failure
-        finally:
-            world.close()
-            objects.close()
-            items.close()
+def _begin(seed: int, plan: AccessPlan) -> AccessRun:
+    run = AccessRun.begun(seed, plan, real.subject())
+    run.truth = AccessTruth(run.world)
+    run.judge(run.truth.on_write)
     return run
 
 
-def _play(run: Run, plan: AccessPlan) -> None:
+def _play(run: AccessRun) -> None:
+    plan = run.plan
     for number in range(plan.processes):
-        _add_process(run, plan, f"p{number}")
-    setup = _stage(run, plan, PATIENT_MS)
+        add_skewed_process(run, f"p{number}")
+    setup = Stage(
+        run.world, run.history, run.processes, PATIENT_MS, 1, partitions=plan.partitions, leases_ms=plan.leases_ms
+    )
     run.do(lambda: clients.create(setup, "setup", TOPIC, plan.partitions))
     run.faults = plan.faults
     stage = replace(setup, patience_ms=plan.patience_ms, rounds=plan.rounds)
-    tasks: list[Callable[[], object]] = []
-    for number, cast in enumerate(plan.casts):
-        name = f"{cast}{number}"
-        tasks.append(partial(CASTS[cast], stage, name))
-    if plan.breaks:
-        run.world.spawn("breaker", lambda: _break_things(run, plan))
-    run.do(*tasks)
-    run.is_over = True
-    _settle(run, plan, stage)
+    play_skewed(run, [partial(CASTS[cast], stage, f"{cast}{number}") for number, cast in enumerate(plan.casts)])
+    _settle(run, stage)
 
 
-def _stage(run: Run, plan: AccessPlan, patience_ms: float) -> Stage:
-    return Stage(
-        run.world, run.history, run.processes, patience_ms, 1, partitions=plan.partitions, leases_ms=plan.leases_ms
-    )
-
-
-def _add_process(run: Run, plan: AccessPlan, name: str) -> None:
-    run.add_process(name).wall_offset_ms = _skew(run, plan)
-
-
-def _skew(run: Run, plan: AccessPlan) -> float:
-    return (run.world.rng.random() - 0.5) * 2 * plan.skew_ms
-
-
-def _break_things(run: Run, plan: AccessPlan) -> None:
-    """Crash processes, freeze them and set their clocks, until it is over."""
-    world = run.world
-    while not run.is_over:
-        world.sleep(world.rng.random() * plan.pace_ms)
-        process, what = world.rng.choice(run.processes), world.rng.random()
-        if what < 0.4:
-            process.crash()
-        elif what < 0.8:
-            process.freeze(world.rng.random() * plan.break_freeze_ms)
-        else:
-            process.wall_offset_ms = _skew(run, plan)
-            world.note(process.name, "clock", f"offset={process.wall_offset_ms / 1000:.1f}s")
-
-
-def _settle(run: Run, plan: AccessPlan, stage: Stage) -> None:
+def _settle(run: AccessRun, stage: Stage) -> None:
     """End the trouble: every lease lapses, and everything must work again, in old processes and in a new one."""
-    run.faults = Faults()
-    for process in run.processes:
-        process.thaw()
-        process.restart()
-    calm_ms = plan.faults.lands_after_ms_max + max(plan.leases_ms) + 2 * plan.skew_ms + 60_000
-    run.do(lambda: run.world.sleep(calm_ms))
-    _add_process(run, plan, "cold")
+    calm_down(run, max(run.plan.leases_ms))
     for process in run.processes:
         alone = replace(stage, processes=[process], patience_ms=PATIENT_MS)
         run.do(partial(access_clients.release_all, alone, f"last-{process.name}"))
     run.subject.finish(run)
+
+
+def _check(run: AccessRun) -> None:
+    truth = Truth(run.objects.created, run.lives, run.subject.parse, run.history.operations)
+    run.truth.read_log(run.objects.created)
+    check(truth, run.truth, run.history.operations, skew_ms=run.plan.skew_ms, is_calm=run.plan.is_calm)
+
+
+SCENARIO = Scenario("access", draw_plan, _begin, _play, _check)
+run_seed = SCENARIO.run_seed

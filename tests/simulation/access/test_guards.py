@@ -26,14 +26,14 @@ from fenceline.format.control import EXCLUSIVE
 from fenceline.log.retry import Attempts
 from fenceline.log.state import TentativeState
 from fenceline.service import produce
-from tests.simulation.access.scenario import AccessPlan, draw_plan, run_seed
+from tests.simulation.access.scenario import SCENARIO, AccessPlan, draw_plan
 from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.stores import Faults
 
 pytestmark = pytest.mark.slow
 
 
-GUARDS = Guards("access", run_seed)
+GUARDS = Guards(SCENARIO)
 
 
 # Plans in which seeds meet what a guard is for

@@ -10,20 +10,19 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 import pytest
 
 from fenceline.errors import CorruptLogError
-from tests.simulation.harness.scenario import Failed
+from tests.simulation.harness.scenario import Failed, Plan, Scenario
 from tests.simulation.log.truth import Violation
 
 SEEDS_MAX = 300  # tried where the one that a guard names finds nothing
 
 Patch = pytest.MonkeyPatch
 SwitchOff = Callable[[Patch], None]
-P = TypeVar("P")
+P = TypeVar("P", bound=Plan)
 
 
 @dataclass(frozen=True)
@@ -84,32 +83,16 @@ def _warn(message: str) -> None:
 class Guards(Generic[P]):
     """The guards that one scenario's seeds show, as their functions declare them."""
 
-    def __init__(self, scenario: str, run_seed: Callable[[int, P], Any]) -> None:
+    def __init__(self, scenario: Scenario[P, Any]) -> None:
         self._scenario = scenario
-        self._run_seed = run_seed
         self.all: list[Guard] = []
 
     def guard(self, plan: Callable[[int], P], seed: int) -> Callable[[SwitchOff], SwitchOff]:
         """Declare the function that switches a guard off; its docstring describes what is missing then."""
 
         def declared(switch_off: SwitchOff) -> SwitchOff:
-            play = lambda seed: self._run_seed(seed, plan(seed))  # noqa: E731
-            self.all.append(Guard(self._scenario, switch_off, play, seed))
+            play = lambda seed: self._scenario.run_seed(seed, plan(seed))  # noqa: E731
+            self.all.append(Guard(self._scenario.name, switch_off, play, seed))
             return switch_off
 
         return declared
-
-
-MODULES = (
-    "log.test_guards",
-    "log.test_combining_guards",
-    "access.test_guards",
-    "transactions.test_guards",
-    "once.test_guards",
-    "regions.test_guards",
-)
-
-
-def all_guards() -> list[Guard]:
-    """Return the guards of all scenarios, by scenario in the order of their declarations."""
-    return [guard for name in MODULES for guard in import_module(f"tests.simulation.{name}").GUARDS.all]

@@ -1,10 +1,8 @@
 """Preemption between any two statements of the protocol, as threads meet it.
 
 A pause at every store call shows most races. Races between two threads of one process, in plain memory, hide between
-statements. Here the modules whose objects threads share are compiled again, with a call before each statement. The new
-code replaces the code of their functions.
-
-Rule: the call does nothing unless a world is set that preempts.
+statements. Here the modules whose objects threads share are compiled again, with a call before each statement. That
+code takes the place of their functions' own code while a world that preempts is played.
 """
 
 from __future__ import annotations
@@ -56,13 +54,20 @@ def _hook() -> None:
 
 @contextmanager
 def preempting(world: World) -> Iterator[None]:
-    """Let this world preempt between statements."""
+    """Let this world preempt between statements, if it does so at all."""
     global _world
+    if not world.preemption:
+        yield
+        return
     _world = world
+    for function, _, code in FUNCTIONS:
+        function.__code__ = code
     try:
         yield
     finally:
         _world = None
+        for function, code, _ in FUNCTIONS:
+            function.__code__ = code
 
 
 class _Calls(ast.NodeTransformer):
@@ -89,7 +94,8 @@ def _called(statement: ast.stmt) -> list[ast.stmt]:
     return [ast.fix_missing_locations(call), statement]
 
 
-def _instrument() -> None:
+def _instrumented() -> Iterator[tuple[types.FunctionType, types.CodeType, types.CodeType]]:
+    """Yield each function with its own code, and with the one that has the calls."""
     for module in MODULES:
         assert module.__file__ is not None
         source = Path(module.__file__).read_text()
@@ -98,7 +104,7 @@ def _instrument() -> None:
         new = {found.co_qualname: found for found in _codes(code)}
         for function in _functions(module):
             if function.__code__.co_qualname in new:
-                function.__code__ = new[function.__code__.co_qualname]
+                yield function, function.__code__, new[function.__code__.co_qualname]
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -120,4 +126,4 @@ def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
 
 
 # Before any test can put something of its own in a function's place.
-_instrument()
+FUNCTIONS = list(_instrumented())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
@@ -20,9 +21,9 @@ from fenceline.service.log import Log
 from tests.simulation.harness.history import text_of
 from tests.simulation.harness.preempt import preempting
 from tests.simulation.harness.runtime import SimRuntime
+from tests.simulation.harness.scenario import PATIENT_MS, Plan, StoreRun, Subject
 from tests.simulation.harness.stores import Creation, WatchedItemStore
 from tests.simulation.harness.world import EPOCH_MS, Process, World
-from tests.simulation.log.scenario import PATIENT_MS, Plan, Run, Subject
 from tests.simulation.log.truth import Life, StoredBatch, Violation
 from tests.support.sweeping import strict_sweep
 
@@ -34,19 +35,19 @@ SKEW_MS = 30_000  # more than two clocks differ by
 def subject() -> Subject:
     indexes: list[Index] = []
 
-    def watch(run: Run) -> None:
+    def watch(run: StoreRun[Any]) -> None:
         indexes.append(Index(run))
         run.objects.on_create = indexes[-1].on_create
         run.objects.on_delete = indexes[-1].on_delete
         run.items.on_write = indexes[-1].on_write
 
-    def finish(run: Run) -> None:
+    def finish(run: StoreRun[Any]) -> None:
         check_rebuild(run, indexes[-1])
 
-    return Subject(_stores, _make, parse, watch, finish, preempting, _sweep)
+    return Subject(stores, _make, parse, watch, finish, preempting, _sweep)
 
 
-def _stores(world: World) -> tuple[SqliteObjectStore, SqliteItemStore]:
+def stores(world: World) -> tuple[SqliteObjectStore, SqliteItemStore]:
     objects = SqliteObjectStore(":memory:", now_ms=lambda: EPOCH_MS + int(world.now), secret=b"secret")
     return objects, SqliteItemStore(":memory:")
 
@@ -91,7 +92,7 @@ def parse(creation: Creation) -> tuple[str, int, Sequence[StoredBatch]]:
 class Index:
     """What the items may say: the state of what is durable, at every write (I3, I5), and only ever forward."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: StoreRun[Any]) -> None:
         self._run = run
         self._folds: dict[tuple[str, int], list[PartitionState]] = {}
         self._events: dict[tuple[str, int], list[tuple[int, ProducerEvent]]] = {}
@@ -288,7 +289,7 @@ class Index:
             raise Violation(f"I3: producer {producer_id} at {folded_to}: its item says {state}, the log {expected}")
 
 
-def check_rebuild(run: Run, index: Index) -> None:
+def check_rebuild(run: StoreRun[Any], index: Index) -> None:
     """Check that, with all items lost, the objects alone give the same state (DESIGN.md, "Rebuild")."""
     rebuilt = index.again()
     inner = SqliteItemStore(":memory:")

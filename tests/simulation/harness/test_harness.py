@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.simulation.harness import toy
-from tests.simulation.harness.guards import Guard, Patch, all_guards
+from tests.simulation.harness.guards import Guard, Patch
 from tests.simulation.harness.runtime import Condition, SimRuntime
-from tests.simulation.harness.scenario import Failed
+from tests.simulation.harness.scenario import Failed, Plan
 from tests.simulation.harness.world import Killed, NoReply, Process, Stuck, World
-from tests.simulation.log.scenario import Plan, draw_plan, run_seed
+from tests.simulation.log.scenario import draw_plan, scenario_of
 from tests.simulation.log.truth import ProducerModel, Violation
+from tests.simulation.scenarios import all_guards
 
+ROOT = Path(__file__).parents[3]
 IS_ON = True  # a guard of the toy
 
 
@@ -32,7 +37,7 @@ def toy_plan(seed: int) -> Plan:
 @pytest.mark.slow
 def test_a_right_toy_passes_every_seed() -> None:
     for seed in range(60):
-        operations = run_seed(seed, toy.subject(), toy_plan(seed)).history.operations
+        operations = scenario_of(toy.subject).run_seed(seed, toy_plan(seed)).history.operations
         assert any(one.kind == "append" and one.is_answered for one in operations)
 
 
@@ -40,7 +45,7 @@ def test_a_right_toy_passes_every_seed() -> None:
 def test_a_broken_toy_is_found(broken: str) -> None:
     def fails(seed: int) -> bool:
         try:
-            run_seed(seed, toy.subject(broken), toy_plan(seed))
+            scenario_of(partial(toy.subject, broken)).run_seed(seed, toy_plan(seed))
         except Failed:
             return True
         return False
@@ -49,7 +54,7 @@ def test_a_broken_toy_is_found(broken: str) -> None:
 
 
 def test_the_same_seed_gives_the_same_history_and_another_seed_another() -> None:
-    first, again, other = (run_seed(seed, toy.subject(), toy_plan(7)).history.digest() for seed in (7, 7, 8))
+    first, again, other = (scenario_of(toy.subject).run_seed(seed, toy_plan(7)).history.digest() for seed in (7, 7, 8))
     assert first == again
     assert first != other
 
@@ -100,6 +105,20 @@ def test_each_guard_has_a_name_of_its_own_in_its_scenario_and_says_what_is_missi
     assert len(guards) >= 105
     assert len({(guard.scenario, guard.name) for guard in guards}) == len(guards)
     assert [guard for guard in guards if not guard.description.endswith(".")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scenario", "seed"), [("log", 5), ("access", 332)])
+def test_a_seed_replays_the_same_history_in_another_process(scenario: str, seed: int) -> None:
+    def replay(hash_seed: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation", "--scenario", scenario, "--seed", str(seed), "--print"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.rpartition("Plan(")[0]
+
+    first = replay("1")
+    assert first.count("\n") > 100
+    assert first == replay("2")
 
 
 def run_tasks(world: World, *tasks: Callable[[], object]) -> None:

@@ -20,9 +20,9 @@ from fenceline.model.results import Appended, Bounds, Offsets, Page, ReadRecord
 from fenceline.model.topic import Topic
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, ObjectStore, Put, Unavailable
 from tests.simulation.harness.runtime import SimRuntime
+from tests.simulation.harness.scenario import Plan, StoreRun, Subject
 from tests.simulation.harness.stores import Creation
 from tests.simulation.harness.world import EPOCH_MS, Process, World
-from tests.simulation.log.scenario import Plan, Run, Subject
 from tests.simulation.log.truth import Life, StoredBatch
 
 BREAKS = ("blind", "greedy", "stale")
@@ -136,7 +136,7 @@ def subject(broken: str | None = None) -> Subject:
     def make(world: World, process: Process, objects: ObjectStore, items: object, plan: Plan) -> ToyLog:
         return ToyLog(objects, SimRuntime(world, process), broken)
 
-    def watch(run: Run) -> None:
+    def watch(run: StoreRun[Any]) -> None:
         run.lives.append(Life("t", "t", 0, 0))
         run.items.write([Put(topic_item("t"), {"is_going": False}, 1, None)])
 

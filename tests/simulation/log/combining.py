@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -22,10 +23,10 @@ from fenceline.format.segment import Segment
 from fenceline.model.results import Appended
 from fenceline.ports import Change, Delete, NoAnswer, Put, VersionMoved
 from tests.simulation.harness import real
-from tests.simulation.harness.scenario import Failed
+from tests.simulation.harness.scenario import PATIENT_MS, Plan
 from tests.simulation.harness.stores import Faults, FaultyItemStore
 from tests.simulation.log import scenario
-from tests.simulation.log.scenario import PATIENT_MS, Plan, Run
+from tests.simulation.log.scenario import LogRun
 from tests.simulation.log.truth import Violation
 
 KINDS = ("put=offers/", "delete=offers/")  # as the history names them
@@ -115,30 +116,14 @@ def draw_ghosts(seed: int) -> Plan:
     )
 
 
-def run_seed(seed: int, plan: Plan | None = None) -> Run:
-    """Run one seed, and check I16 over the log.
-
-    Raises:
-        Failed: Something that must hold does not; it carries the run.
-    """
+@contextmanager
+def _contending(run: LogRun) -> Iterator[None]:
+    """Let processes offer whatever a call costs, and every fourth seed have one of the version before."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offering, "WORTH_MS", -1_000_000)  # every call takes as long as every other
-        if seed % 4 == 0:
+        if run.seed % 4 == 0:
             _let_one_take_turns(patch)
-        try:
-            run = scenario.run_seed(seed, real.subject(), plan or draw_plan(seed))
-        except Failed as failure:
-            failure.scenario = "combining"
-            raise
-        _check(run)
-    return run
-
-
-def _check(run: Run) -> None:
-    try:
-        check_listed_once(run)
-    except Violation as violation:
-        raise Failed("combining", run) from violation
+        yield
 
 
 def _let_one_take_turns(patch: pytest.MonkeyPatch) -> None:
@@ -153,7 +138,7 @@ def _let_one_take_turns(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Appender, "_meet_rivals", lambda self: None if is_old(self) else meet_rivals(self))
 
 
-def segments_of(run: Run) -> Iterator[Segment]:
+def segments_of(run: LogRun) -> Iterator[Segment]:
     """Yield the log's segments: at each key the first that was created. What was created there later is a ghost."""
     made: set[str] = set()
     for creation in run.objects.created:
@@ -162,7 +147,7 @@ def segments_of(run: Run) -> Iterator[Segment]:
             yield real.segment_of(creation)
 
 
-def check_listed_once(run: Run) -> None:
+def check_listed_once(run: LogRun) -> None:
     """Check I16: at most one segment lists an offer."""
     listed: dict[str, int] = {}
     for segment in segments_of(run):
@@ -172,7 +157,7 @@ def check_listed_once(run: Run) -> None:
             listed[offer] = segment.base_offset
 
 
-def has_ghosts(run: Run) -> bool:
+def has_ghosts(run: LogRun) -> bool:
     """Return True if a create that lists offers landed at a key that had been collected."""
     made: set[str] = set()
     for creation in run.objects.created:
@@ -266,7 +251,7 @@ def _count_outcomes(patch: pytest.MonkeyPatch, met: Counter[str]) -> None:
     patch.setattr(combiner.Combiner, "_end", ended)
 
 
-def count_what_is_left(run: Run, met: Counter[str]) -> None:
+def count_what_is_left(run: LogRun, met: Counter[str]) -> None:
     """Count what a run left behind."""
     wrote = [
         name
@@ -277,3 +262,12 @@ def count_what_is_left(run: Run, met: Counter[str]) -> None:
     put, gone = ({name[len(kind) :].partition("@")[0] for name in wrote if name.startswith(kind)} for kind in KINDS)
     met["an offer was left by a process that died or froze"] += len(put - gone)
     met["a late create below the log start listed offers"] += has_ghosts(run)
+
+
+def _check(run: LogRun) -> None:
+    scenario.judge(run)
+    check_listed_once(run)
+
+
+SCENARIO = replace(scenario.SCENARIO, name="combining", draw_plan=draw_plan, check=_check, around=_contending)
+run_seed = SCENARIO.run_seed

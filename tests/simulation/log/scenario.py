@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -13,64 +13,18 @@ from fenceline import limits
 from fenceline.errors import ContendedError, FencelineError, OffsetOutOfRangeError
 from fenceline.format import keys
 from fenceline.model.requests import ReadRequest
-from fenceline.ports import ItemStore, ObjectStore, StoreFact
-from tests.simulation.harness.history import Attempt, History
-from tests.simulation.harness.scenario import Failed
-from tests.simulation.harness.stores import (
-    Creation,
-    Faults,
-    FaultyItemStore,
-    FaultyObjectStore,
-    WatchedItemStore,
-    WatchedObjectStore,
-)
-from tests.simulation.harness.world import NoReply, Process, Refused, World
+from fenceline.ports import StoreFact
+from tests.simulation.harness import real
+from tests.simulation.harness.history import Attempt
+from tests.simulation.harness.scenario import PATIENT_MS, Plan, Scenario, StoreRun, Subject
+from tests.simulation.harness.stores import Creation, Faults
+from tests.simulation.harness.world import NoReply, Refused
 from tests.simulation.log import clients
 from tests.simulation.log.checker import check
 from tests.simulation.log.clients import Field
-from tests.simulation.log.truth import Life, Parse, Truth, Violation
+from tests.simulation.log.truth import Truth, Violation
 
-NO_FAULTS = Faults()
-PATIENT_MS = 5 * 3_600_000
-
-# Limits of brisk seeds. What the protocol depends on stays: a look is young for less than an object stays collectable.
-BRISK = {
-    "GC_GRACE_MS": 20_000,
-    "ITEM_AGE_MS_MAX": 5_000,
-    "OFFER_MS": 120_000,  # longer than objects are kept, as by a clock that is behind
-    "CHECKPOINT_MS": 500,
-    "STATE_MS": 2_000,
-    "CLOCK_MS": 10_000,
-    "COMPACTION_TRAIL_MS": 1_000,
-}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a seed does: drawn from the seed, except what a test fixes."""
-
-    processes: int
-    partitions: int
-    rounds: int
-    casts: Sequence[str]  # one client each
-    faults: Faults
-    patience_ms: float
-    breaks: bool = False
-    break_freeze_ms: float = 10_000
-    pace_ms: float = 2_000
-    item_age_ms: int = limits.ITEM_AGE_MS_MAX
-    checkpoint_segments: int = limits.CHECKPOINT_SEGMENTS
-    collects: bool = False
-    sweepers: int = 2
-    compacts: bool = False  # topic compacted by clients, by the sweepers, and beside readers of the view
-    is_brisk: bool = False  # seconds for the protocol's long times, and clients that take as long
-    pause_ms: float = 0
-    timeout_ms: int = 20_000  # for which a process works on a request
-
-    @property
-    def is_calm(self) -> bool:
-        return self.faults == Faults() and not self.breaks
-
+LogRun = StoreRun[Plan]
 
 CASTS = {
     "racer": clients.race,
@@ -82,67 +36,6 @@ CASTS = {
     "compactor": clients.compact,
     "tabler": clients.tabulate,
 }
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is put to the test: how to make it, how its segments are read, and what else must hold."""
-
-    stores: Callable[[World], tuple[Any, Any]]  # an object store and an item store, both closable
-    make: Callable[[World, Process, ObjectStore, ItemStore, Plan], Any]  # a Log, or a toy
-    parse: Parse
-    watch: Callable[[Run], None] = lambda run: None
-    finish: Callable[[Run], None] = lambda run: None
-    surround: Callable[[World], AbstractContextManager[None]] = lambda world: nullcontext()
-    sweep: Callable[[Any], object] = lambda log: None  # one run of the sweeper, by that log's process
-
-
-@dataclass
-class Run:
-    """One run of one seed."""
-
-    seed: int
-    plan: Plan
-    subject: Subject
-    world: World
-    objects: WatchedObjectStore
-    items: WatchedItemStore
-    history: History
-    processes: list[Process] = field(default_factory=list)
-    lives: list[Life] = field(default_factory=list)
-    views: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict)  # (step, horizon), by partition
-    faults: Faults = NO_FAULTS
-    is_over: bool = False
-
-    def add_process(self, name: str) -> Process:
-        def start(process: Process) -> Any:
-            objects = FaultyObjectStore(self.objects, self.world, process, lambda: self.faults)
-            items = FaultyItemStore(self.items, self.world, process, lambda: self.faults)
-            return self.subject.make(self.world, process, objects, items, self.plan)
-
-        rng = self.world.rng
-        process = Process(self.world, name, start, (rng.random() - 0.5) * 4_000, rng.random() < 0.5)
-        process.restart()
-        self.world.processes.append(process)
-        self.processes.append(process)
-        return process
-
-    def do(self, *tasks: Callable[[], object]) -> None:
-        """Run these, as tasks outside the processes, to their ends."""
-        left = len(tasks)
-
-        def one(task: Callable[[], object]) -> None:
-            nonlocal left
-            # A client may give up.
-            with suppress(NoReply):
-                task()
-            left -= 1
-
-        for number, task in enumerate(tasks):
-            self.world.spawn(f"c{number}", partial(one, task))
-        self.world.run(lambda: left == 0)
-        if self.world.failures:
-            raise self.world.failures[0]
 
 
 def draw_plan(seed: int) -> Plan:
@@ -218,34 +111,12 @@ def _draw_anything(rng: Random) -> Plan:
     return replace(plan, compacts=compacts, is_brisk=is_brisk, collects=plan.collects or is_brisk, pause_ms=pause_ms)
 
 
-def run_seed(seed: int, subject: Subject, plan: Plan | None = None) -> Run:
-    """Run one seed.
-
-    Raises:
-        Failed: Something that must hold does not; it carries the run.
-    """
-    plan = plan or draw_plan(seed)
-    world = World(seed)
-    objects, items = subject.stores(world)
-    run = Run(
-        seed, plan, subject, world, WatchedObjectStore(objects, world), WatchedItemStore(items, world), History(world)
-    )
-    subject.watch(run)
-    with _limits(plan), subject.surround(world):
-        try:
-            _play(run)
-            _settle(run)
-            _judge(run)
-        except Exception as failure:  # whatever it is, with its history
-            raise Failed("log", run) from failure
-        finally:
-            world.close()
-            objects.close()
-            items.close()
-    return run
+def play(run: LogRun) -> None:
+    _play(run)
+    _settle(run)
 
 
-def _play(run: Run) -> None:
+def _play(run: LogRun) -> None:
     plan, rng = run.plan, run.world.rng
     for number in range(plan.processes):
         run.add_process(f"p{number}")
@@ -272,7 +143,7 @@ def _play(run: Run) -> None:
     run.is_over = True
 
 
-def _sweep(run: Run) -> None:
+def _sweep(run: LogRun) -> None:
     """Have any process sweep, a few times in ``gc_grace``, unless it is still at it, whatever became of it before."""
     rng, busy = run.world.rng, set[tuple[str, int]]()
 
@@ -291,12 +162,9 @@ def _sweep(run: Run) -> None:
                 run.world.call(process, partial(sweep, place), 60_000)
 
 
-def _settle(run: Run) -> None:
+def _settle(run: LogRun) -> None:
     """End the trouble: every process goes on, and everything must work again, in old processes and in a new one."""
-    run.faults = Faults()
-    for process in run.processes:
-        process.thaw()
-        process.restart()
+    run.revive()
     rng = run.world.rng
     # A request that a client has left, on its way or in a process, may still delete the topic.
     calm_ms = 8_000_000 if "recreator" in run.plan.casts else rng.choice((0, 70_000, 8_000_000))
@@ -308,7 +176,7 @@ def _settle(run: Run) -> None:
     run.subject.finish(run)
 
 
-def _use(run: Run, field_: Field, name: str) -> None:
+def _use(run: LogRun, field_: Field, name: str) -> None:
     key = keys.topic_item("t")
     while (item := run.items.get([key]).get(key)) is None or item.value["is_going"]:
         clients.delete(field_, name, "t")
@@ -353,7 +221,7 @@ def _tabulate(field_: Field, name: str, partition: int) -> None:
         position, end = page.position, page.bounds.next_offset
 
 
-def _judge(run: Run) -> None:
+def judge(run: LogRun) -> None:
     created: list[Creation] = run.objects.created
     truth = Truth(created, run.lives, run.subject.parse, run.history.operations, run.views)
     check(truth, run.history.operations, is_calm=run.plan.is_calm)
@@ -366,15 +234,12 @@ def _judge(run: Run) -> None:
             raise Violation(f"I1: overwritten: {creation.key}")
 
 
-@contextmanager
-def _limits(plan: Plan) -> Iterator[None]:
-    """Shorten what would take too long to reach."""
-    short = {"CHECKPOINT_SEGMENTS": plan.checkpoint_segments, **(BRISK if plan.is_brisk else {})}
-    before = {name: getattr(limits, name) for name in short}
-    for name, value in short.items():
-        setattr(limits, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(limits, name, value)
+def scenario_of(subject: Callable[[], Subject]) -> Scenario[Plan, LogRun]:
+    def begin(seed: int, plan: Plan) -> LogRun:
+        return LogRun.begun(seed, plan, subject())
+
+    return Scenario("log", draw_plan, begin, play, judge)
+
+
+SCENARIO = scenario_of(real.subject)
+run_seed = SCENARIO.run_seed

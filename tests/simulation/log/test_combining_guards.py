@@ -18,14 +18,14 @@ from fenceline.append.offers import Offer, Round
 from fenceline.append.round_keeper import Scene
 from fenceline.ports import Change, Delete, Item, NotFound, Put
 from tests.simulation.harness.guards import Guard, Guards, Patch
+from tests.simulation.harness.scenario import PATIENT_MS, Plan
 from tests.simulation.harness.stores import Faults
 from tests.simulation.log import combining
-from tests.simulation.log.scenario import PATIENT_MS, Plan
 
 pytestmark = pytest.mark.slow
 
 
-GUARDS = Guards("combining", combining.run_seed)
+GUARDS = Guards(combining.SCENARIO)
 
 
 # Plans in which seeds meet what a guard is for

@@ -24,15 +24,15 @@ from fenceline.log.partition import Partition
 from fenceline.log.state import ProducerState
 from fenceline.ports import ObjectSummary
 from fenceline.sweeper import collect, sweep
-from tests.simulation.harness import real
 from tests.simulation.harness.guards import Guard, Guards, Patch
+from tests.simulation.harness.scenario import PATIENT_MS, Plan
 from tests.simulation.harness.stores import Faults
-from tests.simulation.log.scenario import PATIENT_MS, Plan, draw_collections, draw_plan, run_seed
+from tests.simulation.log.scenario import SCENARIO, draw_collections, draw_plan
 
 pytestmark = pytest.mark.slow
 
 
-GUARDS = Guards("log", lambda seed, plan: run_seed(seed, real.subject(), plan))
+GUARDS = Guards(SCENARIO)
 
 
 # Plans in which seeds meet what a guard is for

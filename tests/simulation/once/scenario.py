@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
 from fenceline import limits
-from fenceline.ports import Change
 from tests.simulation.harness import real
-from tests.simulation.harness.history import History
-from tests.simulation.harness.scenario import Failed
-from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
-from tests.simulation.harness.world import World
-from tests.simulation.log.scenario import PATIENT_MS, Run, _limits
+from tests.simulation.harness.scenario import (
+    PATIENT_MS,
+    SKEW_MS,
+    Scenario,
+    StoreRun,
+    add_skewed_process,
+    play_skewed,
+)
+from tests.simulation.harness.stores import Faults
 from tests.simulation.once import clients, others
 from tests.simulation.once.checker import check_all
 from tests.simulation.once.clients import Stage
@@ -22,15 +25,7 @@ from tests.simulation.once.truth import OnceTruth
 from tests.simulation.transactions import clients as transaction_clients
 from tests.simulation.transactions import rivals
 from tests.simulation.transactions.recovered import check_recovered
-from tests.simulation.transactions.requests import OTHER, TOPIC
-from tests.simulation.transactions.scenario import (
-    SKEW_MS,
-    TransactionPlan,
-    _add_process,
-    _break_things,
-    _settle,
-    _short,
-)
+from tests.simulation.transactions.scenario import TransactionPlan, create_topics, settle
 
 APP = "app"
 
@@ -44,11 +39,12 @@ class OncePlan(TransactionPlan):
     shares_ids: bool = True  # drivers ask for each other's ids, and so fence each other
 
 
-@dataclass
-class OnceRun(Run):
-    """One run of one seed, and what it met."""
+@dataclass(kw_only=True)
+class OnceRun(StoreRun[OncePlan]):
+    """One run of one seed, what its items and its log said, and what its clients did."""
 
-    met: frozenset[str] = frozenset()
+    truth: OnceTruth = field(init=False)
+    stage: Stage = field(init=False)
 
 
 def draw_plan(seed: int) -> OncePlan:
@@ -99,61 +95,18 @@ def draw_plan(seed: int) -> OncePlan:
     )
 
 
-def run_seed(seed: int, plan: OncePlan | None = None) -> OnceRun:
-    """Run one seed.
-
-    Raises:
-        Failed: Something that must hold does not; it carries the run.
-    """
-    plan = plan or draw_plan(seed)
-    world, subject = World(seed), real.subject()
-    objects, items = subject.stores(world)
-    history = History(world)
-    run = OnceRun(
-        seed, plan, subject, world, WatchedObjectStore(objects, world), WatchedItemStore(items, world), history
-    )
-    subject.watch(run)
+def _begin(seed: int, plan: OncePlan) -> OnceRun:
+    run = OnceRun.begun(seed, plan, real.subject())
     # A process is set to be off by up to 2 s before its plan sets it.
-    truth = OnceTruth(world, history, plan.skew_ms + 2_000, is_punctual=plan.faults.slow == 0)
-    _watch(run, truth)
-    with _limits(plan), _short(plan), subject.surround(world):
-        try:
-            stage = _play(run, plan)
-            waits = replace(plan, timeouts_ms=(*plan.timeouts_ms, plan.commit_timeout_ms))
-            _settle(run, waits, stage, truth)
-            check_all(truth, run.history.operations, stage)
-            run.met = frozenset(truth.met)
-        except Exception as failure:  # whatever it is, with its history
-            raise Failed("once", run) from failure
-        finally:
-            world.close()
-            objects.close()
-            items.close()
-    with _short(plan):
-        try:
-            check_recovered(run.objects.created, truth, f"{seed}")
-        except Exception as failure:
-            raise Failed("once", run) from failure
+    run.truth = OnceTruth(run.world, run.history, plan.skew_ms + 2_000, is_punctual=plan.faults.slow == 0)
+    run.judge(run.truth.on_write, run.truth.on_create)
     return run
 
 
-def _watch(run: Run, truth: OnceTruth) -> None:
-    judge_items, judge_objects = run.items.on_write, run.objects.on_create
-
-    def on_write(changes: Sequence[Change]) -> None:
-        judge_items(changes)
-        truth.on_write(changes)
-
-    def on_create(key: str) -> None:
-        judge_objects(key)
-        truth.on_create(run.objects.created[-1])
-
-    run.items.on_write, run.objects.on_create = on_write, on_create
-
-
-def _play(run: Run, plan: OncePlan) -> Stage:
+def _play(run: OnceRun) -> None:
+    plan = run.plan
     for number in range(plan.processes):
-        _add_process(run, plan, f"p{number}")
+        add_skewed_process(run, f"p{number}")
     setup = Stage(
         run.world,
         run.history,
@@ -168,21 +121,11 @@ def _play(run: Run, plan: OncePlan) -> Stage:
         shares_ids=plan.shares_ids,
         forgets="forgetter" in plan.casts,
     )
-    config = {"producer.id.expiration.ms": plan.expiration_ms}
-    run.do(
-        lambda: setup.tell(
-            "setup", "create", config, lambda log: log.topics.create(TOPIC, partitions=plan.partitions, config=config)
-        )
-    )
-    run.do(lambda: setup.tell("setup", "create", None, lambda log: log.topics.create(OTHER), topic=OTHER))
+    create_topics(run, setup)
     run.faults = plan.faults
-    stage = replace(setup, patience_ms=plan.patience_ms, rounds=plan.rounds)
-    tasks = [_task(stage, plan, cast, f"{cast}{number}") for number, cast in enumerate(plan.casts)]
-    if plan.breaks:
-        run.world.spawn("breaker", lambda: _break_things(run, plan))
-    run.do(*tasks)
-    run.is_over = True
-    return stage
+    run.stage = replace(setup, patience_ms=plan.patience_ms, rounds=plan.rounds)
+    play_skewed(run, [_task(run.stage, plan, cast, f"{cast}{number}") for number, cast in enumerate(plan.casts)])
+    settle(run, run.stage, run.truth, max(*plan.timeouts_ms, plan.commit_timeout_ms))
 
 
 def _task(stage: Stage, plan: OncePlan, cast: str, name: str) -> Callable[[], object]:
@@ -197,3 +140,14 @@ def _task(stage: Stage, plan: OncePlan, cast: str, name: str) -> Callable[[], ob
         "sweeper": partial(rivals.sweep_all, stage, name),
     }
     return acts[cast]
+
+
+SCENARIO = Scenario(
+    "once",
+    draw_plan,
+    _begin,
+    _play,
+    lambda run: check_all(run.truth, run.history.operations, run.stage),
+    lambda run: check_recovered(run.objects.created, run.truth, f"{run.seed}"),
+)
+run_seed = SCENARIO.run_seed

@@ -19,12 +19,12 @@ from fenceline.transactions.item import TransactionItem
 from fenceline.transactions.once import OnceItem
 from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.stores import Faults
-from tests.simulation.once.scenario import OncePlan, draw_plan, run_seed
+from tests.simulation.once.scenario import SCENARIO, OncePlan, draw_plan
 
 pytestmark = pytest.mark.slow
 
 
-GUARDS = Guards("once", run_seed)
+GUARDS = Guards(SCENARIO)
 
 
 # Plans in which seeds meet what a guard is for

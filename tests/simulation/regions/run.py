@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
-from tests.simulation.harness.history import History
-from tests.simulation.harness.stores import Faults
-from tests.simulation.harness.world import World
-from tests.simulation.log.scenario import Plan as LogPlan
+from tests.simulation.harness.scenario import Run, SkewedPlan
 from tests.simulation.log.truth import Violation
 from tests.simulation.regions.clients import Stage
 from tests.simulation.regions.link import Links, Site
@@ -19,7 +15,7 @@ NAMES = ("a", "b", "c")
 
 
 @dataclass(frozen=True)
-class RegionsPlan(LogPlan):
+class RegionsPlan(SkewedPlan):
     """What a seed does: drawn from the seed, except what a test fixes."""
 
     regions: tuple[str, ...] = NAMES
@@ -42,34 +38,18 @@ class RegionsPlan(LogPlan):
         return not self.late and not {"trim", "recreate", "skip"} & set(self.acts)
 
 
-@dataclass
-class Run:
+@dataclass(kw_only=True)
+class RegionsRun(Run[RegionsPlan]):
     """One run of one seed."""
 
-    seed: int
-    plan: RegionsPlan
-    world: World
     sites: dict[str, Site]
     links: Links
     truth: RegionsTruth
-    history: History
-    faults: Faults = field(default_factory=Faults)
-    is_over: bool = False
-    stage: Stage | None = None
+    stage: Stage = field(init=False)
+
+    gives_up = ()  # its clients pass over what they may be refused
 
     def do(self, *tasks: Callable[[], object]) -> None:
-        """Run these, as tasks outside the processes, to their ends."""
-        left = len(tasks)
-
-        def one(task: Callable[[], object]) -> None:
-            nonlocal left
-            task()
-            left -= 1
-
-        for number, task in enumerate(tasks):
-            self.world.spawn(f"c{number}", partial(one, task))
-        self.world.run(lambda: left == 0)
-        if self.world.failures:
-            raise self.world.failures[0]
+        super().do(*tasks)
         if self.links.problems:
             raise Violation(self.links.problems[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ from tests.simulation.harness import real
 from tests.simulation.harness.history import History
 from tests.simulation.harness.preempt import preempting
 from tests.simulation.harness.runtime import SimRuntime
-from tests.simulation.harness.scenario import Failed
+from tests.simulation.harness.scenario import PATIENT_MS, Scenario
 from tests.simulation.harness.stores import (
     Faults,
     FaultyItemStore,
@@ -25,15 +25,14 @@ from tests.simulation.harness.stores import (
     WatchedObjectStore,
 )
 from tests.simulation.harness.world import NoReply, Process, Refused, World
-from tests.simulation.log.scenario import PATIENT_MS, _limits
 from tests.simulation.regions import clients
 from tests.simulation.regions.clients import Stage
 from tests.simulation.regions.link import Links, SimulatedPeer, Site
-from tests.simulation.regions.run import NAMES, RegionsPlan, Run
+from tests.simulation.regions.run import NAMES, RegionsPlan, RegionsRun
 from tests.simulation.regions.settling import settle
 from tests.simulation.regions.truth import RegionsTruth
 
-SKEW_MS = 3_600_000
+REGIONS_SKEW_MS = 3_600_000  # clocks of regions are off by more than those of one
 READS_AMID = 6
 
 
@@ -85,7 +84,7 @@ def draw_plan(seed: int) -> RegionsPlan:
         slow_ms=rng.choice((0, 200, 1_500)),
         stale=rng.choice((0, 0, 0.2)),
         cuts=rng.random() < 0.4,
-        skew_ms=rng.choice((0, 1_000, SKEW_MS)),
+        skew_ms=rng.choice((0, 1_000, REGIONS_SKEW_MS)),
         last_in=rng.choice((None, *regions)),
         reads_amid=rng.random() < 0.5,
         lost_region=rng.choice((None, None, *regions)) if len(regions) == 3 else None,
@@ -93,31 +92,22 @@ def draw_plan(seed: int) -> RegionsPlan:
     )
 
 
-def run_seed(seed: int, plan: RegionsPlan | None = None) -> Run:
-    """Run one seed.
-
-    Raises:
-        Failed: Something that must hold does not; it carries the run.
-    """
-    plan = plan or draw_plan(seed)
+def _begin(seed: int, plan: RegionsPlan) -> RegionsRun:
     world = World(seed)
     truth = RegionsTruth(world, NAMES)
-    opened = {name: real._stores(world) for name in plan.regions}
+    opened = {name: real.stores(world) for name in plan.regions}
     sites = {name: _site(world, truth, name, *stores) for name, stores in opened.items()}
-    links = Links(world, sites, plan.lost, plan.slow_ms, plan.stale)
-    run = Run(seed, plan, world, sites, links, truth, History(world))
-    with _limits(plan), preempting(world) if world.preemption else nullcontext():
-        try:
-            _play(run, plan)
-            settle(run, plan)
-        except Exception as failure:  # whatever it is, with its history
-            raise Failed("regions", run) from failure
-        finally:
-            world.close()
-            for objects, items in opened.values():
-                objects.close()
-                items.close()
-    return run
+    return RegionsRun(
+        seed=seed,
+        plan=plan,
+        world=world,
+        history=History(world),
+        stores=[store for stores in opened.values() for store in stores],
+        surround=preempting,
+        sites=sites,
+        links=Links(world, sites, plan.lost, plan.slow_ms, plan.stale),
+        truth=truth,
+    )
 
 
 def _site(world: World, truth: RegionsTruth, name: str, objects: Any, items: Any) -> Site:
@@ -135,7 +125,7 @@ def _site(world: World, truth: RegionsTruth, name: str, objects: Any, items: Any
     return site
 
 
-def _add_process(run: Run, site: Site, name: str) -> Process:
+def _add_process(run: RegionsRun, site: Site, name: str) -> Process:
     def start(process: Process) -> Log:
         objects = FaultyObjectStore(site.objects, run.world, process, lambda: run.faults)
         items = FaultyItemStore(site.items, run.world, process, lambda: run.faults)
@@ -153,7 +143,8 @@ def _add_process(run: Run, site: Site, name: str) -> Process:
     return process
 
 
-def _play(run: Run, plan: RegionsPlan) -> None:
+def _play(run: RegionsRun) -> None:
+    plan = run.plan
     for site in run.sites.values():
         for number in range(plan.processes):
             _add_process(run, site, f"{site.name}{number}")
@@ -185,9 +176,10 @@ def _play(run: Run, plan: RegionsPlan) -> None:
     if plan.reads_amid and plan.last_in is not None:
         run.do(partial(_read_amid, run, stage, plan.last_in))
     run.is_over = True
+    settle(run)
 
 
-def _read_amid(run: Run, stage: Stage, region: str) -> None:
+def _read_amid(run: RegionsRun, stage: Stage, region: str) -> None:
     """Read to the end while processes fail and replicate. What is due of the last mark must not be lost by that."""
     for _ in range(READS_AMID):
         stage.rest(4_000)
@@ -212,7 +204,7 @@ def _task(stage: Stage, plan: RegionsPlan, cast: str, name: str) -> Callable[[],
     return acts[cast]
 
 
-def _break_things(run: Run, plan: RegionsPlan) -> None:
+def _break_things(run: RegionsRun, plan: RegionsPlan) -> None:
     """Crash and freeze processes, set their clocks, cut links and mend them, until it is over."""
     world, rng = run.world, run.world.rng
     while not run.is_over:
@@ -230,3 +222,7 @@ def _break_things(run: Run, plan: RegionsPlan) -> None:
                 process.freeze(rng.random() * plan.break_freeze_ms)
             else:
                 process.wall_offset_ms = (rng.random() - 0.5) * 2 * plan.skew_ms
+
+
+SCENARIO = Scenario("regions", draw_plan, _begin, _play)
+run_seed = SCENARIO.run_seed

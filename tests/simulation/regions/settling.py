@@ -9,12 +9,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import permutations
 
-from tests.simulation.harness.stores import Faults
-from tests.simulation.log.scenario import PATIENT_MS
+from tests.simulation.harness.scenario import PATIENT_MS
 from tests.simulation.log.truth import Violation
 from tests.simulation.regions import clients
 from tests.simulation.regions.clients import Stage
-from tests.simulation.regions.run import RegionsPlan, Run
+from tests.simulation.regions.run import RegionsPlan, RegionsRun
 
 QUIET_MS = 600_000  # for which nothing may be written once all has arrived
 SILENT_ROUNDS = 4
@@ -24,17 +23,14 @@ LOST_ROUNDS = 20  # while a region is cut off
 ROUNDS_MAX = 200  # of replication until nothing moves any longer
 
 
-def settle(run: Run, plan: RegionsPlan) -> None:
+def settle(run: RegionsRun) -> None:
     """End the trouble: links work, regions are resumed, gaps are passed. All must arrive, and then silence."""
-    stage, world = run.stage, run.world
-    assert stage is not None
-    run.faults = Faults()
+    plan, stage, world = run.plan, run.stage, run.world
     run.links.cut.clear()
     run.links.lost = run.links.stale = run.links.slow_ms = 0
     world.preemption = world.lock_preemption = 0  # no request meets another from now on
+    run.revive()
     for process in world.processes:
-        process.thaw()
-        process.restart()
         process.wall_offset_ms = 0
     stage.patience_ms = PATIENT_MS
     # Transactions have ended by then by any clock.
@@ -66,7 +62,7 @@ def settle(run: Run, plan: RegionsPlan) -> None:
     _check_silence(run, stage)
 
 
-def _lose(run: Run, stage: Stage, lost: str) -> None:
+def _lose(run: RegionsRun, stage: Stage, lost: str) -> None:
     """Cut a region off and suspend it in the others. What one of them has of it must arrive in the other (I19)."""
     others = [region for region in stage.regions if region != lost]
     run.links.cut |= {pair for region in others for pair in ((region, lost), (lost, region))}
@@ -91,7 +87,7 @@ def _end_transactions(stage: Stage) -> None:
         stage.ask("last", region, "sweep", lambda log: strict_sweep(log, duration_ms=PATIENT_MS))
 
 
-def _replicate_until_quiet(run: Run, stage: Stage, rounds: int = ROUNDS_MAX) -> None:
+def _replicate_until_quiet(run: RegionsRun, stage: Stage, rounds: int = ROUNDS_MAX) -> None:
     """Have each region replicate, pass what it shows as a gap, and go on until no region does anything.
 
     Raises:
@@ -111,18 +107,18 @@ def _replicate_until_quiet(run: Run, stage: Stage, rounds: int = ROUNDS_MAX) -> 
         raise Violation(f"I24: regions are still busy after {ROUNDS_MAX} rounds")
 
 
-def _replicate_everywhere(run: Run, stage: Stage, turn: int) -> None:
+def _replicate_everywhere(run: RegionsRun, stage: Stage, turn: int) -> None:
     """Have one process of each region replicate; each is another one than in the turn before."""
     for region in stage.regions:
         for partition in range(stage.partitions):
             run.do(partial(clients.replicate_once, stage, region, partition, turn))
 
 
-def _written(run: Run) -> int:
+def _written(run: RegionsRun) -> int:
     return sum(site.writes for site in run.sites.values())
 
 
-def _check_arrived(run: Run, plan: RegionsPlan) -> None:
+def _check_arrived(run: RegionsRun, plan: RegionsPlan) -> None:
     for region in plan.regions:
         for origin in plan.regions:
             for partition in range(plan.partitions):
@@ -136,21 +132,21 @@ def _read_to_the_end(stage: Stage, region: str) -> None:
             pass
 
 
-def _check_marks(run: Run, plan: RegionsPlan) -> None:
+def _check_marks(run: RegionsRun, plan: RegionsPlan) -> None:
     for region in plan.regions:
         for partition in range(plan.partitions):
             if unread := run.truth.unread(region, partition):
                 raise Violation(f"I24: the last position did not arrive in {region}: {len(unread)}, first {unread[0]}")
 
 
-def _check_told(run: Run, plan: RegionsPlan) -> None:
+def _check_told(run: RegionsRun, plan: RegionsPlan) -> None:
     """Check that the subscription exists in every region, if it does in one."""
     present = {(region, run.truth.topic_ids[region]) for region in plan.regions}
     if present & run.truth.told and not present <= run.truth.told:
         raise Violation(f"I23: no subscription in {sorted(present - run.truth.told)}")
 
 
-def _check_silence(run: Run, stage: Stage) -> None:
+def _check_silence(run: RegionsRun, stage: Stage) -> None:
     """Check that regions in which nothing is written by clients write nothing by themselves."""
     before = _written(run)
     for turn in range(SILENT_ROUNDS):

@@ -39,12 +39,12 @@ from fenceline.subscriptions.items import Cursor
 from fenceline.subscriptions.snapshot_cache import SnapshotCache
 from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.regions import plans
-from tests.simulation.regions.scenario import run_seed
+from tests.simulation.regions.scenario import SCENARIO
 
 pytestmark = pytest.mark.slow
 
 
-GUARDS = Guards("regions", run_seed)
+GUARDS = Guards(SCENARIO)
 
 
 # Pulling (I17, I18, I20)

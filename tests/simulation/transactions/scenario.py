@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any
-from unittest.mock import patch
+from typing import Any, TypeVar
 
 from fenceline import limits
 from fenceline.model.requests import ReadRequest
-from fenceline.ports import Change, StoreFact
+from fenceline.ports import StoreFact
 from tests.simulation.harness import real
-from tests.simulation.harness.history import History
-from tests.simulation.harness.scenario import Failed
-from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
-from tests.simulation.harness.world import World
-from tests.simulation.log.scenario import PATIENT_MS, Plan, Run, _limits
+from tests.simulation.harness.scenario import (
+    PATIENT_MS,
+    SKEW_MS,
+    Scenario,
+    SkewedPlan,
+    StoreRun,
+    add_skewed_process,
+    calm_down,
+    play_skewed,
+)
+from tests.simulation.harness.stores import Faults
 from tests.simulation.log.truth import Violation
 from tests.simulation.transactions import clients, rivals
 from tests.simulation.transactions.checker import check, check_processed
@@ -28,23 +33,43 @@ from tests.simulation.transactions.requests import OTHER, TOPIC, Batch
 from tests.simulation.transactions.truth import TransactionTruth
 from tests.support.sweeping import strict_sweep
 
-SKEW_MS = 10_000  # the most by which a process's clock is off, ahead or behind
 PROCESSOR = "processor"  # the transactional id that all processors share
 
 
 @dataclass(frozen=True)
-class TransactionPlan(Plan):
+class TransactionPlan(SkewedPlan):
     """What a seed does: drawn from the seed, except what a test fixes."""
 
     timeouts_ms: tuple[int, ...] = (60_000,)
     ids: int = 1  # transactional ids that the producers share
     epoch_max: int = limits.PRODUCER_EPOCH_MAX
     expiration_ms: int = 86_400_000  # of a producer's state
-    skew_ms: float = SKEW_MS
     owns: bool = False  # each processor has an id of its own, and owns the input
     lapse_margin_ms: int = limits.LAPSE_MARGIN_MS  # until a sweeper forgets a producer's state that has lapsed
     id_ms: int = limits.TRANSACTIONAL_ID_MS  # until a transactional id expires
     rebuilds: int = 1  # each as of another moment
+
+    @property
+    def shortened(self) -> Mapping[str, Any]:
+        """Let epochs, states and ids end early, too."""
+        return {
+            **super().shortened,
+            "PRODUCER_EPOCH_MAX": self.epoch_max,
+            "MARKER_EPOCH_MAX": self.epoch_max + 1,
+            "LAPSE_MARGIN_MS": self.lapse_margin_ms,
+            "TRANSACTIONAL_ID_MS": self.id_ms,
+        }
+
+
+@dataclass(kw_only=True)
+class TransactionRun(StoreRun[TransactionPlan]):
+    """One run of one seed, what its items and its log said, and what its clients did."""
+
+    truth: TransactionTruth = field(init=False)
+    stage: Stage = field(init=False)
+
+
+P = TypeVar("P", bound=TransactionPlan)
 
 
 def draw_plan(seed: int) -> TransactionPlan:
@@ -102,70 +127,17 @@ def draw_plan(seed: int) -> TransactionPlan:
     )
 
 
-def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
-    """Run one seed.
-
-    Raises:
-        Failed: Something that must hold does not; it carries the run.
-    """
-    plan = plan or draw_plan(seed)
-    world, subject = World(seed), real.subject()
-    objects, items = subject.stores(world)
-    run = Run(
-        seed, plan, subject, world, WatchedObjectStore(objects, world), WatchedItemStore(items, world), History(world)
-    )
-    subject.watch(run)
-    truth = TransactionTruth(world)
-    judge_items, judge_objects = run.items.on_write, run.objects.on_create
-
-    def on_write(changes: Sequence[Change]) -> None:
-        judge_items(changes)
-        truth.on_write(changes)
-
-    def on_create(key: str) -> None:
-        judge_objects(key)
-        truth.on_create(run.objects.created[-1])
-
-    run.items.on_write, run.objects.on_create = on_write, on_create
-    with _limits(plan), _short(plan), subject.surround(world):
-        try:
-            stage = _play(run, plan)
-            _settle(run, plan, stage, truth)
-            check(truth, run.history.operations, stage.transactions)
-            check_processed(truth)
-        except Exception as failure:  # whatever it is, with its history
-            raise Failed("transactions", run) from failure
-        finally:
-            world.close()
-            objects.close()
-            items.close()
-    with _short(plan):
-        try:
-            for number in range(plan.rebuilds):
-                check_recovered(run.objects.created, truth, f"{seed} {number}")
-        except Exception as failure:
-            raise Failed("transactions", run) from failure
+def _begin(seed: int, plan: TransactionPlan) -> TransactionRun:
+    run = TransactionRun.begun(seed, plan, real.subject())
+    run.truth = TransactionTruth(run.world)
+    run.judge(run.truth.on_write, run.truth.on_create)
     return run
 
 
-@contextmanager
-def _short(plan: TransactionPlan) -> Iterator[None]:
-    """Let epochs, states and ids end early."""
-    short = {
-        "PRODUCER_EPOCH_MAX": plan.epoch_max,
-        "MARKER_EPOCH_MAX": plan.epoch_max + 1,
-        "LAPSE_MARGIN_MS": plan.lapse_margin_ms,
-        "TRANSACTIONAL_ID_MS": plan.id_ms,
-    }
-    with ExitStack() as patched:
-        for name, value in short.items():
-            patched.enter_context(patch.object(limits, name, value))
-        yield
-
-
-def _play(run: Run, plan: TransactionPlan) -> Stage:
+def _play(run: TransactionRun) -> None:
+    plan = run.plan
     for number in range(plan.processes):
-        _add_process(run, plan, f"p{number}")
+        add_skewed_process(run, f"p{number}")
     setup = Stage(
         run.world,
         run.history,
@@ -178,6 +150,15 @@ def _play(run: Run, plan: TransactionPlan) -> Stage:
         has_rivals="committer" in plan.casts,
         owns=plan.owns,
     )
+    create_topics(run, setup)
+    run.faults = plan.faults
+    run.stage = replace(setup, patience_ms=plan.patience_ms, rounds=plan.rounds)
+    play_skewed(run, [_task(run.stage, plan, cast, f"{cast}{number}") for number, cast in enumerate(plan.casts)])
+    settle(run, run.stage, run.truth, max(plan.timeouts_ms))
+
+
+def create_topics(run: StoreRun[P], setup: Stage) -> None:
+    plan = run.plan
     config = {"producer.id.expiration.ms": plan.expiration_ms}
     run.do(
         lambda: setup.tell(
@@ -185,14 +166,16 @@ def _play(run: Run, plan: TransactionPlan) -> Stage:
         )
     )
     run.do(lambda: setup.tell("setup", "create", None, lambda log: log.topics.create(OTHER), topic=OTHER))
-    run.faults = plan.faults
-    stage = replace(setup, patience_ms=plan.patience_ms, rounds=plan.rounds)
-    tasks = [_task(stage, plan, cast, f"{cast}{number}") for number, cast in enumerate(plan.casts)]
-    if plan.breaks:
-        run.world.spawn("breaker", lambda: _break_things(run, plan))
-    run.do(*tasks)
-    run.is_over = True
-    return stage
+
+
+def _check(run: TransactionRun) -> None:
+    check(run.truth, run.history.operations, run.stage.transactions)
+    check_processed(run.truth)
+
+
+def _check_objects(run: TransactionRun) -> None:
+    for number in range(run.plan.rebuilds):
+        check_recovered(run.objects.created, run.truth, f"{run.seed} {number}")
 
 
 def _task(stage: Stage, plan: TransactionPlan, cast: str, name: str) -> Callable[[], object]:
@@ -213,34 +196,10 @@ def _task(stage: Stage, plan: TransactionPlan, cast: str, name: str) -> Callable
     return acts[cast]
 
 
-def _add_process(run: Run, plan: TransactionPlan, name: str) -> None:
-    run.add_process(name).wall_offset_ms = (run.world.rng.random() - 0.5) * 2 * plan.skew_ms
-
-
-def _break_things(run: Run, plan: TransactionPlan) -> None:
-    """Crash processes, freeze them and set their clocks, until it is over."""
-    world = run.world
-    while not run.is_over:
-        world.sleep(world.rng.random() * plan.pace_ms)
-        process, what = world.rng.choice(run.processes), world.rng.random()
-        if what < 0.4:
-            process.crash()
-        elif what < 0.8:
-            process.freeze(world.rng.random() * plan.break_freeze_ms)
-        else:
-            process.wall_offset_ms = (world.rng.random() - 0.5) * 2 * plan.skew_ms
-            world.note(process.name, "clock", f"offset={process.wall_offset_ms / 1000:.1f}s")
-
-
-def _settle(run: Run, plan: TransactionPlan, stage: Stage, truth: TransactionTruth) -> None:
+def settle(run: StoreRun[P], stage: Stage, truth: TransactionTruth, longest_ms: int) -> None:
     """End the trouble. Every time-out passes, the sweeper ends what is open, and everything must work again."""
-    run.faults = Faults()
-    for process in run.processes:
-        process.thaw()
-        process.restart()
-    calm_ms = plan.faults.lands_after_ms_max + max(plan.timeouts_ms) + 2 * plan.skew_ms + 60_000
-    run.do(lambda: run.world.sleep(calm_ms))
-    _add_process(run, plan, "cold")
+    plan = run.plan
+    calm_down(run, longest_ms)
     cold = replace(stage, processes=run.processes[-1:], patience_ms=PATIENT_MS, timeouts_ms=(900_000,))
     run.do(partial(_sweep_thoroughly, cold))
     if truth.unfinished():
@@ -283,3 +242,7 @@ def _use(stage: Stage, name: str, partition: int) -> None:
     while position < bounds.next_offset:
         request = ReadRequest(offset=position, is_read_committed=True)
         position = clients.read(stage, name, partition, request).position
+
+
+SCENARIO = Scenario("transactions", draw_plan, _begin, _play, _check, _check_objects)
+run_seed = SCENARIO.run_seed

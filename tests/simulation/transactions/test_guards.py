@@ -25,12 +25,12 @@ from fenceline.transactions import decide, finish, hanging, item_store, pending_
 from fenceline.transactions.item import TransactionItem
 from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.stores import Faults
-from tests.simulation.transactions.scenario import TransactionPlan, draw_plan, run_seed
+from tests.simulation.transactions.scenario import SCENARIO, TransactionPlan, draw_plan
 
 pytestmark = pytest.mark.slow
 
 
-GUARDS = Guards("transactions", run_seed)
+GUARDS = Guards(SCENARIO)
 
 
 # Plans in which seeds meet what a guard is for
