@@ -6,7 +6,7 @@ Tasks run in this process, so that each request to the bucket can be met. One te
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.client import Client
 from fenceline.errors import OutcomeUnknownError, StoreUnavailableError
 from fenceline.model.record import Record
-from fenceline.ports import Conflict, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
+from fenceline.observed import ObjectCall, ObservedObjects
+from fenceline.ports import Conflict, NoAnswer, StoreFact, Unavailable
 from fenceline.runtime import ThreadRuntime
 from fenceline_cli.commands import spark_archive, spark_audit
 from fenceline_cli.main import app
@@ -71,36 +72,24 @@ class Hasty(ThreadRuntime):
         pass
 
 
-class Met:
+class Met(ObservedObjects):
     """A bucket whose requests that change something can be met: by number, before or after they are carried out."""
 
     def __init__(self, objects: S3ObjectStore) -> None:
-        self._objects = objects
+        super().__init__(objects, self._meet)
         self.asked: list[str] = []
         self.before: Callable[[int, str], None] = lambda number, what: None
         self.after: Callable[[int, str], None] = lambda number, what: None
 
-    def _meet(self, what: str, act: Callable[[], None]) -> None:
-        number = len(self.asked)
+    def _meet(self, call: ObjectCall) -> Any:
+        if call.method not in ("create", "delete"):
+            return call()
+        number, what = len(self.asked), f"{call.method} {call.key}"
         self.asked.append(what)
         self.before(number, what)
-        act()
+        call()
         self.after(number, what)
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._meet(f"create {key}", lambda: self._objects.create(key, body, metadata))
-
-    def delete(self, key: str) -> None:
-        self._meet(f"delete {key}", lambda: self._objects.delete(key))
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        return self._objects.get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        return self._objects.list(prefix, start_after, limit)
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self._objects.url(key, lifetime_ms)
+        return None
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +286,7 @@ def test_a_manifest_without_an_answer_is_unknown_and_its_files_stay_until_anothe
     """The create may still arrive: files that it names are never removed before another manifest has its number."""
     fill(client, topic, 3)
     held: list[tuple[str, bytes]] = []
-    create = bucket._objects.create
+    create = bucket.store.create
 
     def keep_back(key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         if key.endswith(".json"):
@@ -401,7 +390,7 @@ def test_the_files_of_a_run_whose_tasks_failed_are_known_by_its_draft(
     """A task that is cut off while it sends may be heard by the bucket later."""
     fill(client, topic, 3)
     late: list[tuple[str, bytes]] = []
-    create = bucket._objects.create
+    create = bucket.store.create
 
     def hold_back(key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         if key.endswith(".parquet"):

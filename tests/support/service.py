@@ -25,19 +25,8 @@ from fenceline.log.state import Folded, PartitionState, apply
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, ProducerRef, ReadRecord
-from fenceline.ports import (
-    Change,
-    Conflict,
-    Item,
-    ItemKey,
-    NoAnswer,
-    Object,
-    ObjectSummary,
-    Put,
-    StoreFact,
-    Unavailable,
-    VersionMoved,
-)
+from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
+from fenceline.ports import Conflict, ItemKey, NoAnswer, Put, StoreFact, Unavailable, VersionMoved
 from fenceline.runtime import Condition, Lock, Runtime, ThreadRuntime
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S
@@ -171,7 +160,7 @@ class Gate:
 
 
 class _Watched:
-    """A store that counts its calls, and lets those fail that a test names."""
+    """What counts the calls of a store, and lets those fail that a test names."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -190,55 +179,36 @@ class _Watched:
         else:
             self._always[operation] = (fault, prefix)
 
-    def _make(self, operation: str, key: str, call: Callable[[], T]) -> T:
+    def _observe(self, call: ObjectCall | ItemCall) -> Any:
+        if isinstance(call, ObjectCall):
+            key = call.key
+        else:
+            key = call.argument if call.method == "query" else ",".join(key.sort for key in call.keys)
+        operation = call.method
         self.calls[operation] += 1
         if self.on_call is not None:
             self.on_call(operation, key)
         planned = self._planned.get(operation)
         if planned:
-            answer: T = planned.popleft()(call)
-            return answer
+            return planned.popleft()(call)
         fault, prefix = self._always.get(operation, (None, ""))
         return call() if fault is None or not key.startswith(prefix) else fault(call)
 
 
-class WatchedObjects(_Watched):
+class WatchedObjects(_Watched, ObservedObjects):
+    store: SqliteObjectStore
+
     def __init__(self, store: SqliteObjectStore) -> None:
-        super().__init__()
-        self.store = store
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._make("create", key, lambda: self.store.create(key, body, metadata))
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        return self._make("get", key, lambda: self.store.get(key, start, end))
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        return self._make("list", prefix, lambda: self.store.list(prefix, start_after, limit))
-
-    def delete(self, key: str) -> None:
-        self._make("delete", key, lambda: self.store.delete(key))
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self.store.url(key, lifetime_ms)
+        _Watched.__init__(self)
+        ObservedObjects.__init__(self, store, self._observe)
 
 
-class WatchedItems(_Watched):
+class WatchedItems(_Watched, ObservedItems):
+    store: SqliteItemStore
+
     def __init__(self, store: SqliteItemStore) -> None:
-        super().__init__()
-        self.store = store
-
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        return self._make("get", ",".join(key.sort for key in keys), lambda: self.store.get(keys))
-
-    def write(self, changes: Sequence[Change]) -> None:
-        self._make("write", ",".join(change.key.sort for change in changes), lambda: self.store.write(changes))
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        def call() -> Sequence[Item]:
-            return self.store.query(partition, start_after=start_after, prefix=prefix, limit=limit)
-
-        return self._make("query", partition, call)
+        _Watched.__init__(self)
+        ObservedItems.__init__(self, store, self._observe)
 
 
 @dataclass
