@@ -22,7 +22,6 @@ from fenceline.errors import OutcomeUnknownError, StoreUnavailableError
 from fenceline.model.record import Record
 from fenceline.observed import ObjectCall, ObservedObjects
 from fenceline.ports import Conflict, NoAnswer, StoreFact, Unavailable
-from fenceline.runtime import ThreadRuntime
 from fenceline_cli.commands import spark_archive, spark_audit
 from fenceline_cli.main import app
 from fenceline_spark.jobs import (
@@ -39,6 +38,7 @@ from fenceline_spark.jobs.manifests import Manifest, Manifests, TakenError
 from fenceline_testing import FencelineServer
 from tests.servers.moto_lock import locked_moto
 from tests.servers.run import CREDENTIALS
+from tests.support.runtime import AheadRuntime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,11 +65,6 @@ class Here:
 
 class Killed(BaseException):
     """The process died here."""
-
-
-class Hasty(ThreadRuntime):
-    def sleep_ms(self, ms: float) -> None:
-        pass
 
 
 class Met(ObservedObjects):
@@ -113,7 +108,7 @@ def bucket(to: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Met]:
     """Lend the bucket that every part of this process opens as ``to``."""
     store = S3ObjectStore(BUCKET, to.partition(f"{BUCKET}/")[2])
     met = Met(store)
-    monkeypatch.setattr(archive_places, "_bucket", lambda text: BucketPlace(text, met, Hasty()))
+    monkeypatch.setattr(archive_places, "_bucket", lambda text: BucketPlace(text, met, AheadRuntime()))
     yield met
     store.close()
 

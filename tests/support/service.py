@@ -8,7 +8,6 @@ Not here: claims (``claiming``), ownership (``owning``), sweeps (``sweeping``), 
 from __future__ import annotations
 
 import itertools
-import random
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,62 +26,15 @@ from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, ProducerRef, ReadRecord
 from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
 from fenceline.ports import Conflict, ItemKey, NoAnswer, Put, StoreFact, Unavailable, VersionMoved
-from fenceline.runtime import Condition, Lock, Runtime, ThreadRuntime
+from fenceline.runtime import Runtime, ThreadRuntime
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S
+from tests.support.runtime import IDS, START_MS, FakeRuntime
 
 T = TypeVar("T")
 
 REGION = "here"
 TOPIC = "orders"
-START_MS = 1_700_000_000_000
-
-_ids = itertools.count(1)
-
-
-class FakeRuntime:
-    """Clocks that move by hand and by sleeping, chance from a seed, conditions from ``threading``."""
-
-    def __init__(self) -> None:
-        self.wall_ms = START_MS
-        self.passed_ms = 5_000
-        self._chance = random.Random(1)
-
-    def advance(self, duration_ms: float, *, monotonic_ms: float | None = None) -> None:
-        """Let time pass; a frozen process's monotonic clock may move less, or not at all."""
-        self.wall_ms += int(duration_ms)
-        self.passed_ms += int(duration_ms if monotonic_ms is None else monotonic_ms)
-
-    def now_ms(self) -> int:
-        return self.wall_ms
-
-    def monotonic_ms(self) -> int:
-        return self.passed_ms
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        if duration_ms < 0:
-            raise ValueError("sleep length must be non-negative")  # as time.sleep does
-        self.advance(max(duration_ms, 1))
-
-    def random(self) -> float:
-        return self._chance.random()
-
-    def fresh_id(self) -> str:
-        return f"{next(_ids):032x}"
-
-    def fresh_version(self) -> int:
-        return self._chance.getrandbits(62)
-
-    def lock(self) -> Lock:
-        return threading.RLock()
-
-    def condition(self, lock: Any = None) -> Condition:
-        return threading.Condition(lock)
-
-    def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        return [call() for call in calls]
-
-
 # What may become of one call. Each fault gets the call itself, and makes it or does not.
 
 Fault = Callable[[Callable[[], Any]], Any]
@@ -404,7 +356,7 @@ class LogBuilder:
             bodies.append(body)
         body = b"".join(bodies)
         metadata = SegmentMetadata(
-            write_id=f"{next(_ids):032x}",
+            write_id=f"{next(IDS):032x}",
             appended_at=self.now_ms,
             origin=origin or self.region,
             records=self.state.records,

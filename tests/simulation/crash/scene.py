@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import count
 from typing import Any, TypeVar
 
 from fenceline import limits
@@ -28,7 +29,8 @@ from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObje
 from fenceline.ports import Check, ItemKey, NoAnswer, StoreFact, Unavailable
 from fenceline.regions.peer import Peer, PeerProblem
 from fenceline.service.log import Log
-from tests.support.service import REGION, FakeRuntime
+from tests.support.runtime import FakeRuntime
+from tests.support.service import REGION
 
 T = TypeVar("T")
 
@@ -50,18 +52,6 @@ class Fate(Enum):
     @property
     def is_death(self) -> bool:
         return self is not Fate.LOSES_ANSWER
-
-
-class SceneRuntime(FakeRuntime):
-    """A runtime with ids of its own, so that a cell is the same whatever ran before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ids_made = 0
-
-    def fresh_id(self) -> str:
-        self._ids_made += 1
-        return f"{self._ids_made:032x}"
 
 
 class Process:
@@ -163,7 +153,7 @@ class Scene:
     """A service's whole world."""
 
     def __init__(self) -> None:
-        self.runtime = SceneRuntime()
+        self.runtime = FakeRuntime(count(1))  # ids of its own: a cell is the same whatever ran before it
         self.objects = SqliteObjectStore(":memory:", now_ms=self.runtime.now_ms, secret=b"secret")
         self.items = SqliteItemStore(":memory:")
         self.item_keys: set[ItemKey] = set()
