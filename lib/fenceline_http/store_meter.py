@@ -1,6 +1,9 @@
 """Counts what a process asks of its stores, between the log and them.
 
 The rule: it changes nothing: every call, answer and fact goes through as it is.
+
+Not here: the observed stores that measurements and tests use (``fenceline.observed``). Each request of a server calls a
+store, and by them a call takes twice the time around the store's own.
 """
 
 from __future__ import annotations

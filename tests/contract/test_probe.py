@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fenceline.adapters.sqlite.directory import SqliteObjectStore
+from fenceline.observed import ObservedObjects
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, Object, ObjectSummary, Unavailable
 from fenceline.recovery.store_check import ONE_WINS, examine, probe
 from tests.contract.stores import OpenObjects, now_ms
@@ -21,26 +22,11 @@ def fresh() -> str:
     return uuid.uuid4().hex
 
 
-class Alike:
+class Alike(ObservedObjects):
     """A look-alike of an object store: sound, but for what a test breaks."""
 
     def __init__(self, store: SqliteObjectStore) -> None:
-        self.store = store
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self.store.create(key, body, metadata)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        return self.store.get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        return self.store.list(prefix, start_after, limit)
-
-    def delete(self, key: str) -> None:
-        self.store.delete(key)
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self.store.url(key, lifetime_ms)
+        super().__init__(store, lambda call: call())
 
     def overwrite(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         with _overwriting:

@@ -22,7 +22,8 @@ from fenceline.ports import NoAnswer
 from fenceline.service.log import Log
 from tests.servers.faulty import Request, answer, faulty_server
 from tests.servers.run import CREDENTIALS
-from tests.support.service import REGION, TOPIC, FakeRuntime, request
+from tests.support.runtime import FakeRuntime
+from tests.support.service import REGION, TOPIC, request
 
 DATE = "Fri, 20 Nov 2026 10:00:00 GMT"
 

@@ -18,7 +18,7 @@ from functions.telemetry import metric_names
 from functions.telemetry.observed import running
 from tests.http.conftest import service_in_memory
 from tests.support.queues import FakeQueues, event, failed, news, news_of, settings
-from tests.support.service import FakeRuntime
+from tests.support.runtime import FakeRuntime
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from fenceline.service.log import Log
 from fenceline_http import wiring
 from tests.support.http_events import call
 from tests.support.peer_over_http import Fault, Source, reply, with_body, with_json
-from tests.support.service import FakeRuntime
+from tests.support.runtime import FakeRuntime
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_http import wiring
 from tests.support.http_events import BATCH_TYPE, Answer, call
+from tests.support.runtime import AheadRuntime
 
 PATH = "/v1/topics/orders/records"
 NOW_MS = time.time_ns() // 1_000_000
@@ -272,17 +273,10 @@ def test_many_bad_records_are_counted_and_some_of_each_partition_are_shown(monke
     assert sum(one["record_errors_count"] for one in errors) == 40
 
 
-class _MovedByHand(ThreadRuntime):
-    passed_ms = 0
-
-    def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + self.passed_ms
-
-
 def test_partitions_whose_turn_does_not_come_in_time_say_that_nothing_was_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runtime = _MovedByHand()
+    runtime = AheadRuntime()
     objects = SqliteObjectStore(":memory:", now_ms=runtime.now_ms)
     log = Log(objects, SqliteItemStore(":memory:"), runtime, region="local", item_age_ms=0)
     service = wiring.Service(Settings(":memory:"), log, objects, SqliteItemStore(":memory:"), ThreadRuntime(), "0.0.0")
@@ -291,7 +285,7 @@ def test_partitions_whose_turn_does_not_come_in_time_say_that_nothing_was_writte
     create = objects.create
 
     def slow(*given: Any) -> None:
-        runtime.passed_ms += 8_000
+        runtime.ahead_ms += 8_000
         create(*given)
 
     monkeypatch.setattr(objects, "create", slow)

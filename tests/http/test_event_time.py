@@ -19,7 +19,8 @@ from fenceline_testing.service import in_memory
 from functions.scheduled import compact, sweep
 from tests.functions.test_sweeper import Remaining
 from tests.support.http_events import event, send
-from tests.support.service import START_MS, TOPIC, FakeRuntime, Service, append, serve
+from tests.support.runtime import START_MS, FakeRuntime
+from tests.support.service import TOPIC, Service, append, serve
 
 HOUR_MS = 3_600_000
 

@@ -14,7 +14,8 @@ from fenceline.ports import Put
 from fenceline_http import wiring
 from tests.http.test_form import assert_refused
 from tests.support.http_events import Answer, call
-from tests.support.http_transactions import AheadRuntime, Producer, values
+from tests.support.http_transactions import Producer, values
+from tests.support.runtime import AheadRuntime
 
 END = "/v1/transactions/end"
 ONCE = {"app_id": "hourly", "version": 5, "note": "run-1"}

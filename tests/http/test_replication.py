@@ -16,7 +16,7 @@ from fenceline_http import wiring
 from tests.support.http_events import call
 from tests.support.peer_over_http import Source
 from tests.support.peers import peers_named
-from tests.support.service import FakeRuntime
+from tests.support.runtime import FakeRuntime
 
 REPLICATION = "/v1/topics/orders/replication"
 SKIP = "/v1/topics/orders/partitions/{}/replication/skip"

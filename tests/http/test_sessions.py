@@ -18,28 +18,16 @@ from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_http import wiring
 from tests.support.http_events import BATCH_TYPE, Answer, call, event, send
+from tests.support.runtime import FakeRuntime
 
 PRODUCERS = "/v1/topics/orders/producers"
 RECORDS = "/v1/topics/orders/partitions/0/records"
 
 
-class Clock(ThreadRuntime):
-    """The machine's, and what it was moved by hand."""
-
-    moved_ms = 0
-    began_ms = 1_700_000_000_000
-
-    def advance(self, duration_ms: int) -> None:
-        self.moved_ms += duration_ms
-
-    def now_ms(self) -> int:
-        return self.began_ms + self.moved_ms
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRuntime]:
     """A service whose wall clock is moved by hand, with the topic."""
-    runtime = Clock()
+    runtime = FakeRuntime()
     objects = SqliteObjectStore(":memory:", now_ms=runtime.now_ms)
     items = SqliteItemStore(":memory:")
     log = Log(objects, items, runtime, region="local", item_age_ms=0)
@@ -406,7 +394,7 @@ def test_a_name_is_text_of_1_to_256_bytes_without_control_characters(name: Any) 
     assert call("GET", PRODUCERS).json == {"producers": [], "waiting": [], "has_more": False}
 
 
-def test_a_producer_shows_since_when_it_is_granted_or_queued(clock: Clock) -> None:
+def test_a_producer_shows_since_when_it_is_granted_or_queued(clock: FakeRuntime) -> None:
     session = create(client_name="web-3:4711", lease_ms=300_000)["session_id"]
     clock.advance(1_000)
     holder = granted(session_id=session)
@@ -431,7 +419,7 @@ def test_a_producer_shows_since_when_it_is_granted_or_queued(clock: Clock) -> No
     assert (polled["state"], polled["since"]) == ("granted", clock.now_ms())
 
 
-def test_a_producer_that_takes_a_lost_partition_again_is_granted_since_it_has_the_others(clock: Clock) -> None:
+def test_a_producer_that_takes_a_lost_partition_again_is_granted_since_it_has_the_others(clock: FakeRuntime) -> None:
     holder = granted(lease_ms=300_000)
     clock.advance(1_000)
     fencer = granted("ExclusiveWithFencing", partitions=[1])

@@ -12,7 +12,8 @@ from fenceline.format import keys
 from fenceline.ports import Conflict, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 from fenceline_http import wiring
 from tests.support.http_events import Answer, call
-from tests.support.http_transactions import ID, AheadRuntime, Producer, init, records, values
+from tests.support.http_transactions import ID, Producer, init, records, values
+from tests.support.runtime import AheadRuntime
 
 KEY = keys.transaction_item(ID)
 READS: dict[str, Callable[[Producer], Answer]] = {

@@ -13,7 +13,8 @@ from fenceline.transactions import listing
 from fenceline.transactions.item import TransactionItem
 from fenceline_http import responses, wiring
 from tests.support.http_events import Answer, call
-from tests.support.http_transactions import ID, AheadRuntime, Producer, read, records, values
+from tests.support.http_transactions import ID, Producer, read, records, values
+from tests.support.runtime import AheadRuntime
 
 STATES = "/v1/topics/orders/partitions/0/producer-states"
 ABORT = "/v1/topics/orders/partitions/0/abort-transaction"

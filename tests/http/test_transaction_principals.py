@@ -12,7 +12,8 @@ from fenceline.format import keys
 from fenceline.ports import Put
 from fenceline_http import wiring
 from tests.support.http_events import Answer, event, send
-from tests.support.http_transactions import ID, AheadRuntime
+from tests.support.http_transactions import ID
+from tests.support.runtime import AheadRuntime
 
 ALICE = "arn:aws:sts::111122223333:assumed-role/loader/start-1"
 ALICE_LATER = "arn:aws:sts::111122223333:assumed-role/loader/start-2"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from fenceline_http import wiring
 from tests.http.conftest import service_in_memory
 from tests.support.http_events import Answer, call
-from tests.support.http_transactions import AheadRuntime, Producer, init, records
+from tests.support.http_transactions import Producer, init, records
+from tests.support.runtime import AheadRuntime
 
 IDS = ("a", "b")
 OPEN_FOR = {"transaction_timeout_ms": 5_000}

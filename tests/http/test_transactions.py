@@ -14,7 +14,8 @@ from fenceline.format import keys
 from fenceline.ports import Put
 from fenceline_http import wiring
 from tests.support.http_events import Answer, call
-from tests.support.http_transactions import ID, AheadRuntime, Producer, init, read, records, values
+from tests.support.http_transactions import ID, Producer, init, read, records, values
+from tests.support.runtime import AheadRuntime
 
 ZERO, ONE = ("orders", 0), ("orders", 1)
 

@@ -10,7 +10,8 @@ import pytest
 from fenceline.errors import ContendedError, OutcomeUnknownError, ProducerBusyError, ProducerFencedError
 from fenceline.log.retry import ATTEMPTS_MAX
 from fenceline.model.requests import ClaimRequest
-from tests.support.service import TOPIC, FakeRuntime, append, loses_answer, moves, serve
+from tests.support.runtime import FakeRuntime
+from tests.support.service import TOPIC, append, loses_answer, moves, serve
 
 
 def arrives(call: Callable[[], Any]) -> Any:

@@ -23,10 +23,9 @@ from fenceline.model.results import Appended, SessionRef
 from fenceline.ports import Delete, Put
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.runtime import START_MS, FakeRuntime
 from tests.support.service import (
-    START_MS,
     TOPIC,
-    FakeRuntime,
     Gate,
     LogBuilder,
     Service,

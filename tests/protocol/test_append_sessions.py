@@ -39,9 +39,9 @@ from tests.support.claiming import (
     texts,
 )
 from tests.support.patience import PATIENCE_S
+from tests.support.runtime import FakeRuntime
 from tests.support.service import (
     TOPIC,
-    FakeRuntime,
     Gate,
     Service,
     append,

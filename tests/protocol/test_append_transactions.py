@@ -23,8 +23,8 @@ from fenceline.ports import Delete
 from fenceline.service.log import Log
 from tests.support.coordinating import ID, Coordinator
 from tests.support.patience import PATIENCE_S
+from tests.support.runtime import START_MS
 from tests.support.service import (
-    START_MS,
     TOPIC,
     Gate,
     Service,

@@ -14,10 +14,10 @@ from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
 from fenceline.model.requests import ReadRequest
 from fenceline.sweeper import collect
+from tests.support.runtime import FakeRuntime
 from tests.support.service import (
     REGION,
     TOPIC,
-    FakeRuntime,
     LogBuilder,
     Service,
     append,

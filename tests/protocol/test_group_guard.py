@@ -18,16 +18,8 @@ from fenceline.format import keys
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import Change, Check, ItemKey, Put, VersionMoved
 from tests.support.owning import LEASE_MS, WRITE, change, close, lapse, own, read, send, session, start, told
-from tests.support.service import (
-    TOPIC,
-    FakeRuntime,
-    Service,
-    append,
-    is_unavailable,
-    loses_answer,
-    moves,
-    never_arrives,
-)
+from tests.support.runtime import FakeRuntime
+from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives
 
 
 def guard(service: Service, session_id: str | None, *, group: str = "g", principal: str = "") -> Sequence[Check]:

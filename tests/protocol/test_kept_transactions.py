@@ -11,7 +11,8 @@ from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import AbortedTransaction
 from fenceline.service.log import Log
-from tests.support.service import START_MS, TOPIC, LogBuilder, Part, Service, data
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC, LogBuilder, Part, Service, data
 from tests.support.sweeping import swept
 from tests.support.transactional_logs import abort, commit, in_, made, store
 

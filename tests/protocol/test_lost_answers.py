@@ -20,7 +20,8 @@ from fenceline.ports import Delete, ItemKey, NoAnswer, Unavailable, VersionMoved
 from fenceline.runtime import Runtime
 from tests.support.claiming import EXCLUSIVE, FENCING, LAPSE_MS, SHARED, WAIT, claim, code_of, session_of
 from tests.support.owning import change, own, start
-from tests.support.service import TOPIC, FakeRuntime, Service, append, loses_answer, lost_behind, never_arrives
+from tests.support.runtime import FakeRuntime
+from tests.support.service import TOPIC, Service, append, loses_answer, lost_behind, never_arrives
 
 
 def remove(service: Service, key: ItemKey) -> None:

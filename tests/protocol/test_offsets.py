@@ -12,7 +12,8 @@ from fenceline.format import control, keys
 from fenceline.format.segment import Replicated
 from fenceline.log.checkpoint import read_head
 from fenceline.model.results import AbortedTransaction, Bounds, Offsets
-from tests.support.service import TOPIC, FakeRuntime, LogBuilder, Service, access, append, data, marker, outcome, serve
+from tests.support.runtime import FakeRuntime
+from tests.support.service import TOPIC, LogBuilder, Service, access, append, data, marker, outcome, serve
 from tests.support.sweeping import swept
 from tests.support.tries import tries
 

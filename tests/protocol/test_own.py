@@ -39,7 +39,8 @@ from tests.support.owning import (
     start,
     stored,
 )
-from tests.support.service import TOPIC, FakeRuntime, Service, is_unavailable, loses_answer, moves, never_arrives
+from tests.support.runtime import FakeRuntime
+from tests.support.service import TOPIC, Service, is_unavailable, loses_answer, moves, never_arrives
 from tests.support.service import request as request_of
 from tests.support.sweeping import strict_sweep
 

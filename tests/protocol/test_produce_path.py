@@ -20,7 +20,8 @@ from fenceline.settings import Settings
 from fenceline_http import dispatch
 from fenceline_http.wiring import Service as Wired
 from tests.support.http_events import BATCH_TYPE, event
-from tests.support.service import START_MS, TOPIC, Service
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC, Service
 
 MODULES_MAX = 20
 CALLS_MAX = 172

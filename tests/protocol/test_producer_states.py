@@ -13,7 +13,8 @@ from fenceline import errors, limits
 from fenceline.log.state import advance
 from fenceline.model.transaction import ShownProducerState
 from fenceline.service.log import Log
-from tests.support.service import START_MS, TOPIC, LogBuilder, Service, append, data, is_unavailable, serve
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC, LogBuilder, Service, append, data, is_unavailable, serve
 from tests.support.transactional_logs import abort, commit, in_, made, store
 from tests.support.tries import tries
 

@@ -24,8 +24,8 @@ from fenceline.model.results import Page
 from fenceline.read.aborted import aborted_between
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S, without_a_stall
+from tests.support.runtime import START_MS
 from tests.support.service import (
-    START_MS,
     TOPIC,
     Gate,
     LogBuilder,

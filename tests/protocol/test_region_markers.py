@@ -20,7 +20,8 @@ from fenceline.log.state import TentativeState
 from fenceline.service.topic_deletion import SealEntry
 from tests.support.region_logs import OWN, UPDATE, RegionLog, life
 from tests.support.replicating import LIFE, THERE, entry_of, position_of, put, state_of, together
-from tests.support.service import START_MS, Service, append
+from tests.support.runtime import START_MS
+from tests.support.service import Service, append
 
 NOW = START_MS + 50
 ASKS = RequestEntry(Request("s1", life(OWN), ("b", "c")))

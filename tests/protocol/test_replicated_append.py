@@ -34,16 +34,8 @@ from tests.support.replicating import (
     state_of,
     together,
 )
-from tests.support.service import (
-    START_MS,
-    TOPIC,
-    Service,
-    append,
-    loses_answer,
-    never_arrives,
-    request,
-    slept_before,
-)
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC, Service, append, loses_answer, never_arrives, request, slept_before
 
 FIRST = entry_of(None, "1", "2")
 AT_2 = Origin(LIFE, 2, 2)

@@ -17,7 +17,8 @@ from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.service.log import Log
 from fenceline.sweeper.retention import Now, Retention, StoredSegments, retained_from
-from tests.support.service import REGION, START_MS, TOPIC, LogBuilder, Service, append, serve
+from tests.support.runtime import START_MS
+from tests.support.service import REGION, TOPIC, LogBuilder, Service, append, serve
 
 APPENDS = 160
 

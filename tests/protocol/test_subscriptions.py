@@ -37,8 +37,8 @@ from fenceline.read.offset_ranges import Acknowledged
 from fenceline.service.log import Log
 from fenceline.subscriptions import backlog
 from tests.support.patience import PATIENCE_S
+from tests.support.runtime import START_MS
 from tests.support.service import (
-    START_MS,
     TOPIC,
     Gate,
     LogBuilder,

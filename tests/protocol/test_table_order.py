@@ -25,7 +25,8 @@ from fenceline.model.table_order import Winners, rank
 from fenceline.ports import Put
 from fenceline.service.log import Log
 from tests.support.regions import Region, RegionWorld
-from tests.support.service import START_MS, TOPIC
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC
 from tests.support.sweeping import swept
 from tests.support.tries import tries
 

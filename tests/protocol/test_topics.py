@@ -15,9 +15,9 @@ from fenceline.format.segment import parse_segment
 from fenceline.log.topic_item import topic_from_value
 from fenceline.model.requests import ReadRequest
 from tests.support.peers import peers_named
+from tests.support.runtime import START_MS
 from tests.support.service import (
     REGION,
-    START_MS,
     TOPIC,
     Service,
     append,

@@ -47,23 +47,23 @@ class History:
         self.ended: dict[ProducerPair, bool] = {}  # outcomes that were answered
         self.stored: dict[ProducerPair, list[tuple[int, int, str]]] = defaultdict(list)  # records that were answered
         for store in (service.items, service.objects):
-            store._make = self.meddled(store._make)  # type: ignore[method-assign]
+            store.observer = self.meddled(store.observer)
 
-    def meddled(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        def call(operation: str, key: str, made: Callable[[], Any]) -> Any:
+    def meddled(self, observer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def observe(call: Any) -> Any:
             if not self.acting:
-                return make(operation, key, made)
+                return observer(call)
             if self.chance.random() < 0.03:
                 self.act()
             fate = self.chance.random() / self.trouble if self.trouble else 1
-            is_write = operation in ("write", "create")
+            is_write = call.method in ("write", "create")
             if fate < 0.25:
                 raise Unavailable("away")
             if fate < 0.5 and is_write:
                 raise NoAnswer("lost on its way")
             if fate < 0.6:
                 raise Died
-            answer = make(operation, key, made)
+            answer = observer(call)
             if fate < 0.9 and is_write:
                 raise NoAnswer("made, and the answer was lost")
             if fate < 1 and is_write:
@@ -72,7 +72,7 @@ class History:
                 self.act()
             return answer
 
-        return call
+        return observe
 
     def act(self) -> None:
         """Let a process that sleeps nowhere make one request."""

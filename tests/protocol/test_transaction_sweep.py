@@ -19,7 +19,8 @@ from fenceline.service.log import Log
 from fenceline.sweeper.report import Report
 from fenceline.transactions.hanging import find
 from fenceline.transactions.item import TopicPartitions, TransactionItem
-from tests.support.service import TOPIC, FakeRuntime, LogBuilder, Service, append, data, is_unavailable, serve
+from tests.support.runtime import FakeRuntime
+from tests.support.service import TOPIC, LogBuilder, Service, append, data, is_unavailable, serve
 from tests.support.sweeping import Died, head_of, swept
 from tests.support.transacting import TIMEOUT_MS, Producer, committed, opened, outcomes
 

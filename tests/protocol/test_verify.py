@@ -19,7 +19,8 @@ from fenceline.log.replay import write_state
 from fenceline.ports import Delete, Item, NotFound, ObjectSummary, Put, Unavailable
 from fenceline.recovery.verify import Verified, verify_partition
 from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
-from tests.support.service import REGION, TOPIC, FakeRuntime, LogBuilder, Service, append, data, outcome, serve
+from tests.support.runtime import FakeRuntime
+from tests.support.service import REGION, TOPIC, LogBuilder, Service, append, data, outcome, serve
 
 APPENDS = 40
 

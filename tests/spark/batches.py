@@ -20,7 +20,7 @@ from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.task import write_once
 from fenceline_testing import Fenceline
 from fenceline_testing.service import URL
-from tests.support.http_transactions import AheadRuntime
+from tests.support.runtime import AheadRuntime
 
 TOPIC = "orders"
 QUERY = "spark.5c1f"

@@ -12,19 +12,9 @@ from fenceline.runtime import ThreadRuntime
 from fenceline_spark.source.reading import Reading, ReadRange
 from fenceline_spark.source.segments import fetched
 from fenceline_spark.source.task import RangeReader
+from tests.support.runtime import AheadRuntime
 
 COLUMNS = ("offset", "value")
-
-
-class NoWaiting(ThreadRuntime):
-    """Surroundings in which each wait ends at once, and is noted in ``waits``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits: list[float] = []
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self.waits.append(duration_ms)
 
 
 def whole(client: Client, topic: str, partition: int = 0) -> ReadRange:
@@ -46,7 +36,7 @@ def reader(
     runtime: ThreadRuntime | None = None,
     **how: Any,
 ) -> RangeReader:
-    return RangeReader(reading(client, columns, **how), part, client, fetch=fetch, runtime=runtime or NoWaiting())
+    return RangeReader(reading(client, columns, **how), part, client, fetch=fetch, runtime=runtime or AheadRuntime())
 
 
 def rows(record_batches: Iterable[Any]) -> list[tuple[Any, ...]]:

@@ -6,7 +6,7 @@ Tasks run in this process, so that each request to the bucket can be met. One te
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,8 @@ from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.client import Client
 from fenceline.errors import OutcomeUnknownError, StoreUnavailableError
 from fenceline.model.record import Record
-from fenceline.ports import Conflict, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
-from fenceline.runtime import ThreadRuntime
+from fenceline.observed import ObjectCall, ObservedObjects
+from fenceline.ports import Conflict, NoAnswer, StoreFact, Unavailable
 from fenceline_cli.commands import spark_archive, spark_audit
 from fenceline_cli.main import app
 from fenceline_spark.jobs import (
@@ -38,6 +38,7 @@ from fenceline_spark.jobs.manifests import Manifest, Manifests, TakenError
 from fenceline_testing import FencelineServer
 from tests.servers.moto_lock import locked_moto
 from tests.servers.run import CREDENTIALS
+from tests.support.runtime import AheadRuntime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,41 +67,24 @@ class Killed(BaseException):
     """The process died here."""
 
 
-class Hasty(ThreadRuntime):
-    def sleep_ms(self, ms: float) -> None:
-        pass
-
-
-class Met:
+class Met(ObservedObjects):
     """A bucket whose requests that change something can be met: by number, before or after they are carried out."""
 
     def __init__(self, objects: S3ObjectStore) -> None:
-        self._objects = objects
+        super().__init__(objects, self._meet)
         self.asked: list[str] = []
         self.before: Callable[[int, str], None] = lambda number, what: None
         self.after: Callable[[int, str], None] = lambda number, what: None
 
-    def _meet(self, what: str, act: Callable[[], None]) -> None:
-        number = len(self.asked)
+    def _meet(self, call: ObjectCall) -> Any:
+        if call.method not in ("create", "delete"):
+            return call()
+        number, what = len(self.asked), f"{call.method} {call.key}"
         self.asked.append(what)
         self.before(number, what)
-        act()
+        call()
         self.after(number, what)
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._meet(f"create {key}", lambda: self._objects.create(key, body, metadata))
-
-    def delete(self, key: str) -> None:
-        self._meet(f"delete {key}", lambda: self._objects.delete(key))
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        return self._objects.get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        return self._objects.list(prefix, start_after, limit)
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self._objects.url(key, lifetime_ms)
+        return None
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +108,7 @@ def bucket(to: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Met]:
     """Lend the bucket that every part of this process opens as ``to``."""
     store = S3ObjectStore(BUCKET, to.partition(f"{BUCKET}/")[2])
     met = Met(store)
-    monkeypatch.setattr(archive_places, "_bucket", lambda text: BucketPlace(text, met, Hasty()))
+    monkeypatch.setattr(archive_places, "_bucket", lambda text: BucketPlace(text, met, AheadRuntime()))
     yield met
     store.close()
 
@@ -297,7 +281,7 @@ def test_a_manifest_without_an_answer_is_unknown_and_its_files_stay_until_anothe
     """The create may still arrive: files that it names are never removed before another manifest has its number."""
     fill(client, topic, 3)
     held: list[tuple[str, bytes]] = []
-    create = bucket._objects.create
+    create = bucket.store.create
 
     def keep_back(key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         if key.endswith(".json"):
@@ -401,7 +385,7 @@ def test_the_files_of_a_run_whose_tasks_failed_are_known_by_its_draft(
     """A task that is cut off while it sends may be heard by the bucket later."""
     fill(client, topic, 3)
     late: list[tuple[str, bytes]] = []
-    create = bucket._objects.create
+    create = bucket.store.create
 
     def hold_back(key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         if key.endswith(".parquet"):

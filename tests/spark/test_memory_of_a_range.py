@@ -17,7 +17,7 @@ from fenceline.model.results import Bounds, SegmentEntry, SegmentList
 from fenceline_spark.columns.decode import ROWS_MAX
 from fenceline_spark.source.reading import Reading, ReadRange
 from fenceline_spark.source.task import RangeReader
-from tests.spark.ranges import NoWaiting
+from tests.support.runtime import AheadRuntime
 
 BATCHES = 4  # of ROWS_MAX records, in each segment
 
@@ -66,7 +66,7 @@ def peaks(log: Endless) -> tuple[int, int]:
     before, tracemalloc_before = pa.total_allocated_bytes(), tracemalloc.get_traced_memory()[0]
     tracemalloc.reset_peak()
     rows = arrow = 0
-    for record_batch in RangeReader(reading, log.part, log, fetch=log.fetch, runtime=NoWaiting()).rows():  # type: ignore[arg-type]
+    for record_batch in RangeReader(reading, log.part, log, fetch=log.fetch, runtime=AheadRuntime()).rows():  # type: ignore[arg-type]
         rows += record_batch.num_rows
         arrow = max(arrow, pa.total_allocated_bytes() - before)
     assert rows == log.part.end

@@ -16,7 +16,8 @@ from fenceline.model.results import AbortedTransaction, Bounds, SegmentEntry, Se
 from fenceline_spark.source.data_loss import DataLossError
 from fenceline_spark.source.reading import ReadRange
 from fenceline_spark.source.segments import NotFetched, fetched
-from tests.spark.ranges import NoWaiting, named, reader, rows, whole
+from tests.spark.ranges import named, reader, rows, whole
+from tests.support.runtime import AheadRuntime
 
 Fetch = Callable[[SegmentEntry], bytes]
 
@@ -57,11 +58,11 @@ def test_three_failures_without_progress_fail_the_task_with_what_to_do(client: C
     part = filled(client, topic, 6)
     fetch, asked = failing(99, 4)
     seen: list[tuple[int, bytes]] = []
-    runtime = NoWaiting()
+    runtime = AheadRuntime()
     with pytest.raises(StoreUnavailableError, match=rf"3 times; .*topic={topic} partition=0 offset=4 status=403"):
         seen.extend(rows([batch]) for batch in reader(client, part, fetch=fetch, runtime=runtime).rows())  # type: ignore[misc]
     assert asked.count(4) == 3
-    assert len(runtime.waits) == 2
+    assert len(runtime.slept_ms) == 2
 
 
 def test_failures_with_progress_between_them_do_not_add_up(client: Client, topic: str) -> None:

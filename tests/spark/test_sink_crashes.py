@@ -20,7 +20,7 @@ from fenceline_spark.sink.options import SinkOptions
 from fenceline_testing import Fenceline, in_memory
 from fenceline_testing.service import URL
 from tests.spark.batches import FATES, TOPIC, Run, Stopped, are_free, committed, rows
-from tests.support.http_transactions import AheadRuntime
+from tests.support.runtime import AheadRuntime
 
 SMALL = SinkOptions(URL, topic=TOPIC, codec="none")
 ALL_LARGE = replace(SMALL, inline_bytes=0)

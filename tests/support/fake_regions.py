@@ -19,8 +19,8 @@ import httpx
 
 from fenceline import errors
 from fenceline.client import Client
-from fenceline.runtime import ThreadRuntime
 from tests.support.fake_service import refused
+from tests.support.runtime import FakeRuntime
 
 Answer = Callable[[httpx.Request], httpx.Response]
 Identity = tuple[str, str, int]  # origin, topic id, number
@@ -28,33 +28,12 @@ Identity = tuple[str, str, int]  # origin, topic id, number
 _ASKED = re.compile(r"/v1/(health)|/v1/topics/t(?:/subscriptions/s(?:/(\w+))?)?")
 
 
-class SteppedClock(ThreadRuntime):
-    """The machine's threads, and a clock that goes on when the program sleeps, or by ``step_ms`` when it looks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.step_ms = 0
-        self._now_ms = 1_000_000
-        self._guard = threading.Lock()
-
-    def monotonic_ms(self) -> int:
-        return self.pass_ms(self.step_ms)
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self.pass_ms(duration_ms)
-
-    def pass_ms(self, duration_ms: float) -> int:
-        with self._guard:
-            self._now_ms += int(duration_ms)
-            return self._now_ms
-
-
 @dataclass
 class FakeRegion:
     """A region with the topic ``t`` and its subscription ``s``."""
 
     name: str
-    runtime: SteppedClock
+    runtime: FakeRuntime
     partitions: int = 1
     fault: Answer | None = None  # answers in place of the region
     faults: dict[str, Answer] = field(default_factory=dict)  # the same, by the last part of the path

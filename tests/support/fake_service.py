@@ -22,7 +22,8 @@ from fenceline import errors
 from fenceline.client import Client
 from fenceline.format import batch
 from fenceline.format.batch import BatchHeader
-from fenceline.runtime import ThreadRuntime
+from fenceline.runtime import Runtime
+from tests.support.runtime import AheadRuntime, FakeRuntime
 
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 MESSAGE_BYTES = 1024 * 1024  # that a topic takes by default
@@ -31,43 +32,7 @@ Fault = Callable[[Callable[[], httpx.Response]], httpx.Response]
 _RECORDS = re.compile(r"/v1/topics/([^/]+)/partitions/(\d+)/(records|offsets)")
 
 
-class QuickRuntime(ThreadRuntime):
-    """The machine's threads and clocks, but sleeping costs no time: the monotonic clock jumps instead."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.slept_ms: list[float] = []
-
-    def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + int(sum(self.slept_ms))
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self.slept_ms.append(duration_ms)
-
-
-class MovedClock(ThreadRuntime):
-    """The machine's threads, and a clock that only the test moves. It wakes all that wait on a condition."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._now_ms = 1_000_000
-        self._conditions: list[threading.Condition] = []
-
-    def monotonic_ms(self) -> int:
-        return self._now_ms
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self._now_ms += int(duration_ms)
-
-    def condition(self, lock: Any = None) -> threading.Condition:
-        self._conditions.append(threading.Condition(lock))
-        return self._conditions[-1]
-
-    def pass_ms(self, duration_ms: int) -> None:
-        self._now_ms += duration_ms
-        for condition in list(self._conditions):
-            with condition:
-                condition.notify_all()
+QuickRuntime, MovedClock = AheadRuntime, FakeRuntime
 
 
 @dataclass
@@ -101,7 +66,7 @@ class FakeService:
         self._last: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._ids = 1000
 
-    def client(self, runtime: ThreadRuntime | None = None, **options: Any) -> Client:
+    def client(self, runtime: Runtime | None = None, **options: Any) -> Client:
         return Client(
             "http://fake", runtime=runtime or QuickRuntime(), http=httpx.MockTransport(self.answer), **options
         )

@@ -5,32 +5,13 @@ Rule: nothing here retries, and every answer is the test's to judge.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
-from fenceline.runtime import ThreadRuntime
 from tests.support.http_events import BATCH_TYPE, Answer, call
 
 ID = "loader-1"
-
-
-class AheadRuntime(ThreadRuntime):
-    """A runtime whose clocks a test sets forward, and so does a sleep, which takes no time."""
-
-    def __init__(self, parallel: int = 1) -> None:
-        super().__init__(parallel)
-        self.ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
-
-    def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + self.ahead_ms
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self.ahead_ms += math.ceil(duration_ms)
 
 
 def records(topic: str, partition: int = 0) -> str:

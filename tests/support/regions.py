@@ -25,7 +25,8 @@ from fenceline.regions.contacts import Contacts
 from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, Peers, PeerTopic
 from fenceline.regions.replicator import Replicator, Run
 from fenceline.service.log import Log
-from tests.support.service import TOPIC, FakeRuntime, Service, request, serve
+from tests.support.runtime import FakeRuntime
+from tests.support.service import TOPIC, Service, request, serve
 
 Hook = Callable[[str], None]  # of the operation: "topic", "segments" or "body"
 

@@ -17,7 +17,8 @@ from fenceline.log.region_state import Origin
 from fenceline.log.state import PartitionState
 from fenceline.model.record import Record
 from fenceline.service.log import Log
-from tests.support.service import START_MS, TOPIC, Service
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC, Service
 
 THERE, LIFE = "there", "there-life-1"
 

@@ -8,7 +8,6 @@ Not here: claims (``claiming``), ownership (``owning``), sweeps (``sweeping``), 
 from __future__ import annotations
 
 import itertools
-import random
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,75 +24,17 @@ from fenceline.log.state import Folded, PartitionState, apply
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, ProducerRef, ReadRecord
-from fenceline.ports import (
-    Change,
-    Conflict,
-    Item,
-    ItemKey,
-    NoAnswer,
-    Object,
-    ObjectSummary,
-    Put,
-    StoreFact,
-    Unavailable,
-    VersionMoved,
-)
-from fenceline.runtime import Condition, Lock, Runtime, ThreadRuntime
+from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
+from fenceline.ports import Conflict, ItemKey, NoAnswer, Put, StoreFact, Unavailable, VersionMoved
+from fenceline.runtime import Runtime, ThreadRuntime
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S
+from tests.support.runtime import IDS, START_MS, FakeRuntime
 
 T = TypeVar("T")
 
 REGION = "here"
 TOPIC = "orders"
-START_MS = 1_700_000_000_000
-
-_ids = itertools.count(1)
-
-
-class FakeRuntime:
-    """Clocks that move by hand and by sleeping, chance from a seed, conditions from ``threading``."""
-
-    def __init__(self) -> None:
-        self.wall_ms = START_MS
-        self.passed_ms = 5_000
-        self._chance = random.Random(1)
-
-    def advance(self, duration_ms: float, *, monotonic_ms: float | None = None) -> None:
-        """Let time pass; a frozen process's monotonic clock may move less, or not at all."""
-        self.wall_ms += int(duration_ms)
-        self.passed_ms += int(duration_ms if monotonic_ms is None else monotonic_ms)
-
-    def now_ms(self) -> int:
-        return self.wall_ms
-
-    def monotonic_ms(self) -> int:
-        return self.passed_ms
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        if duration_ms < 0:
-            raise ValueError("sleep length must be non-negative")  # as time.sleep does
-        self.advance(max(duration_ms, 1))
-
-    def random(self) -> float:
-        return self._chance.random()
-
-    def fresh_id(self) -> str:
-        return f"{next(_ids):032x}"
-
-    def fresh_version(self) -> int:
-        return self._chance.getrandbits(62)
-
-    def lock(self) -> Lock:
-        return threading.RLock()
-
-    def condition(self, lock: Any = None) -> Condition:
-        return threading.Condition(lock)
-
-    def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        return [call() for call in calls]
-
-
 # What may become of one call. Each fault gets the call itself, and makes it or does not.
 
 Fault = Callable[[Callable[[], Any]], Any]
@@ -171,7 +112,7 @@ class Gate:
 
 
 class _Watched:
-    """A store that counts its calls, and lets those fail that a test names."""
+    """What counts the calls of a store, and lets those fail that a test names."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -190,55 +131,36 @@ class _Watched:
         else:
             self._always[operation] = (fault, prefix)
 
-    def _make(self, operation: str, key: str, call: Callable[[], T]) -> T:
+    def _observe(self, call: ObjectCall | ItemCall) -> Any:
+        if isinstance(call, ObjectCall):
+            key = call.key
+        else:
+            key = call.argument if call.method == "query" else ",".join(key.sort for key in call.keys)
+        operation = call.method
         self.calls[operation] += 1
         if self.on_call is not None:
             self.on_call(operation, key)
         planned = self._planned.get(operation)
         if planned:
-            answer: T = planned.popleft()(call)
-            return answer
+            return planned.popleft()(call)
         fault, prefix = self._always.get(operation, (None, ""))
         return call() if fault is None or not key.startswith(prefix) else fault(call)
 
 
-class WatchedObjects(_Watched):
+class WatchedObjects(_Watched, ObservedObjects):
+    store: SqliteObjectStore
+
     def __init__(self, store: SqliteObjectStore) -> None:
-        super().__init__()
-        self.store = store
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._make("create", key, lambda: self.store.create(key, body, metadata))
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        return self._make("get", key, lambda: self.store.get(key, start, end))
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        return self._make("list", prefix, lambda: self.store.list(prefix, start_after, limit))
-
-    def delete(self, key: str) -> None:
-        self._make("delete", key, lambda: self.store.delete(key))
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self.store.url(key, lifetime_ms)
+        _Watched.__init__(self)
+        ObservedObjects.__init__(self, store, self._observe)
 
 
-class WatchedItems(_Watched):
+class WatchedItems(_Watched, ObservedItems):
+    store: SqliteItemStore
+
     def __init__(self, store: SqliteItemStore) -> None:
-        super().__init__()
-        self.store = store
-
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        return self._make("get", ",".join(key.sort for key in keys), lambda: self.store.get(keys))
-
-    def write(self, changes: Sequence[Change]) -> None:
-        self._make("write", ",".join(change.key.sort for change in changes), lambda: self.store.write(changes))
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        def call() -> Sequence[Item]:
-            return self.store.query(partition, start_after=start_after, prefix=prefix, limit=limit)
-
-        return self._make("query", partition, call)
+        _Watched.__init__(self)
+        ObservedItems.__init__(self, store, self._observe)
 
 
 @dataclass
@@ -434,7 +356,7 @@ class LogBuilder:
             bodies.append(body)
         body = b"".join(bodies)
         metadata = SegmentMetadata(
-            write_id=f"{next(_ids):032x}",
+            write_id=f"{next(IDS):032x}",
             appended_at=self.now_ms,
             origin=origin or self.region,
             records=self.state.records,

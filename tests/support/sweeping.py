@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fenceline import limits
@@ -70,29 +71,27 @@ class Calls:
     def __init__(self, service: Service, at: int | None = None, what: Callable[[], None] | None = None) -> None:
         self.count = 0
         self._at, self._what = at, what
-        self._stores = (service.objects, service.items)
+        self._stores: tuple[Any, ...] = (service.objects, service.items)
         self._is_busy = False
 
     def __enter__(self) -> Calls:
+        self._observers = [store.observer for store in self._stores]
         for store in self._stores:
-            store._make = self._around(type(store)._make.__get__(store))  # type: ignore[method-assign]
+            store.observer = partial(self._around, store.observer)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for store in self._stores:
-            del store._make
+        for store, observer in zip(self._stores, self._observers, strict=True):
+            store.observer = observer
 
-    def _around(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        def around(operation: str, key: str, call: Callable[[], Any]) -> Any:
-            if self._is_busy:
-                return make(operation, key, call)
+    def _around(self, observer: Callable[[Any], Any], call: Any) -> Any:
+        if self._is_busy:
+            return observer(call)
+        self._now()
+        try:
+            return observer(call)
+        finally:
             self._now()
-            try:
-                return make(operation, key, call)
-            finally:
-                self._now()
-
-        return around
 
     def _now(self) -> None:
         """Count a moment before or after a call, and act if it is the chosen one."""

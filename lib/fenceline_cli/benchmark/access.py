@@ -22,7 +22,7 @@ from fenceline.model.results import SessionRef
 from fenceline.ports import ItemKey, Put
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
-from fenceline_cli.benchmark.counted_stores import CountedItems, CountedObjects
+from fenceline_cli.benchmark.counted_stores import counted_items, counted_objects
 from fenceline_cli.benchmark.run import Row, median_ms
 
 TOPIC = "bench"
@@ -36,7 +36,7 @@ def measure(directory: Path) -> list[Row]:
     runtime = ThreadRuntime()
     objects, items = open_directory(directory / "access", now_ms=runtime.now_ms)
     calls: Counter[str] = Counter()
-    log = Log(CountedObjects(objects, calls), CountedItems(items, calls), runtime, region="local", item_age_ms=60_000)
+    log = Log(counted_objects(objects, calls), counted_items(items, calls), runtime, region="local", item_age_ms=60_000)
     log.topics.create(TOPIC, partitions=max(PARTITIONS))
     rows = [*_takeovers(log), *_claim(log, calls), *_sessions(log, calls), *_locks(log, items)]
     objects.close()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import boto3.session
 from botocore.config import Config
 
-from fenceline.adapters.aws.client import ANSWER_MS, CONNECT_MS, ClientOptions
+from fenceline.adapters.aws.client import ANSWER_MS, CONNECT_MS
 from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
 from fenceline.adapters.aws.s3 import S3ObjectStore
-from fenceline.ports import Object, ObjectSummary
+from fenceline.observed import ObjectCall, ObservedObjects
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.settings import Settings
@@ -22,28 +21,7 @@ PARALLEL = 32
 ITEM_WRITES = ("dynamodb.PutItem", "dynamodb.DeleteItem", "dynamodb.TransactWriteItems")
 
 
-class _CountedObjects(S3ObjectStore):
-    """A bucket whose calls are counted by the names of S3's requests: one for each, however often it is sent."""
-
-    def __init__(self, calls: Counter[str], bucket: str, prefix: str, **options: Unpack[ClientOptions]) -> None:
-        super().__init__(bucket, prefix, **options)
-        self._calls = calls
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._calls["s3.PutObject"] += 1
-        super().create(key, body, metadata)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        self._calls["s3.GetObject"] += 1
-        return super().get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        self._calls["s3.ListObjectsV2"] += 1
-        return super().list(prefix, start_after, limit)
-
-    def delete(self, key: str) -> None:
-        self._calls["s3.DeleteObject"] += 1
-        super().delete(key)
+REQUESTS = {"create": "s3.PutObject", "get": "s3.GetObject", "list": "s3.ListObjectsV2", "delete": "s3.DeleteObject"}
 
 
 class CountedLog:
@@ -55,7 +33,8 @@ class CountedLog:
         self.runtime = ThreadRuntime(PARALLEL)
         dynamodb = dynamodb_client()
         dynamodb.meta.events.register("before-send", self._count)
-        self.objects = _CountedObjects(self.calls, *settings.bucket_and_prefix, endpoint_url=objects_endpoint)
+        self._bucket = S3ObjectStore(*settings.bucket_and_prefix, endpoint_url=objects_endpoint)
+        self.objects = ObservedObjects(self._bucket, self._count_call)
         self.items = DynamoItemStore(settings.table, client=dynamodb)
         self._region = settings.region
         self.log = self.opened()
@@ -68,6 +47,11 @@ class CountedLog:
         self.calls.clear()
         self.items_written = 0
 
+    def _count_call(self, call: ObjectCall) -> Any:
+        """Count a call by the name of S3's request: once, however often the request is sent."""
+        self.calls[REQUESTS[call.method]] += 1
+        return call()
+
     def _count(self, event_name: str, request: Any, **_: Any) -> None:
         call = event_name.removeprefix("before-send.")
         self.calls[call] += 1
@@ -76,7 +60,7 @@ class CountedLog:
 
     def close(self) -> None:
         self.log.close()
-        self.objects.close()
+        self._bucket.close()
         self.items.close()
 
 

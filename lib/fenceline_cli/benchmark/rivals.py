@@ -28,7 +28,7 @@ from fenceline.errors import FencelineError
 from fenceline.model.record import Record
 from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_cli.benchmark.counted_stores import OBJECT_CALLS, CountedItems, CountedObjects
+from fenceline_cli.benchmark.counted_stores import OBJECT_CALLS, counted_items, counted_objects
 from fenceline_http import wiring
 
 RECORD_BYTES = 1024
@@ -134,7 +134,7 @@ def _rival(settings: Settings, plan: Plan, own: int, link: Connection) -> None:
     runtime = wiring.runtime_of(settings)
     objects, items = wiring.stores_of(settings, now_ms=runtime.now_ms)
     calls: Counter[str] = Counter()
-    log = wiring.log_of(settings, CountedObjects(objects, calls), CountedItems(items, calls), runtime)
+    log = wiring.log_of(settings, counted_objects(objects, calls), counted_items(items, calls), runtime)
     request = AppendRequest.of_records([Record(b"x" * RECORD_BYTES)])
     for _ in range(WARM_APPENDS):
         log.append(plan.topic, own, request)

@@ -12,16 +12,17 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from fenceline import limits
-from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore, open_directory
+from fenceline.adapters.sqlite.directory import SqliteObjectStore, open_directory
 from fenceline.append.request import AppendRequest
 from fenceline.format import control
 from fenceline.format.batch import encode, headers, stamp
@@ -32,7 +33,7 @@ from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ProducerRef
 from fenceline.model.transaction import ProducerPair, TopicPartition
-from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary
+from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli.benchmark.run import Row, median_ms
@@ -57,7 +58,8 @@ def measure(directory: Path) -> list[Row]:
     runtime = ThreadRuntime(2 * PRODUCERS)
     objects, items = open_directory(directory / "transactions", now_ms=runtime.now_ms)
     delays = Delays()
-    log = Log(_Slow(objects, delays), _SlowItems(items, delays), runtime, region="local", item_age_ms=60_000)
+    slow = ObservedObjects(objects, delays.observe), ObservedItems(items, delays.observe)
+    log = Log(*slow, runtime, region="local", item_age_ms=60_000)
     rows: list[Row] = []
     for is_slow in (True, False):
         with delays.added(CREATE_MS, WRITE_MS) if is_slow else delays.added(0, 0):
@@ -338,42 +340,8 @@ class Delays:
         finally:
             self.create = self.write = 0.0
 
-
-class _Slow:
-    def __init__(self, store: SqliteObjectStore, delays: Delays) -> None:
-        self._store = store
-        self._delays = delays
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        if self._delays.create:
-            time.sleep(self._delays.create)
-        self._store.create(key, body, metadata)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        return self._store.get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        return self._store.list(prefix, start_after, limit)
-
-    def delete(self, key: str) -> None:
-        self._store.delete(key)
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self._store.url(key, lifetime_ms)
-
-
-class _SlowItems:
-    def __init__(self, store: SqliteItemStore, delays: Delays) -> None:
-        self._store = store
-        self._delays = delays
-
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        return self._store.get(keys)
-
-    def write(self, changes: Sequence[Change]) -> None:
-        if self._delays.write:
-            time.sleep(self._delays.write)
-        self._store.write(changes)
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        return self._store.query(partition, start_after=start_after, prefix=prefix, limit=limit)
+    def observe(self, call: ObjectCall | ItemCall) -> Any:
+        added_s = {"create": self.create, "write": self.write}.get(call.method)
+        if added_s:
+            time.sleep(added_s)
+        return call()

@@ -7,7 +7,6 @@ comes from prices.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -23,7 +22,7 @@ from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep
 from fenceline_cli.commands import cost_regions, prices
-from fenceline_cli.commands.counted_stores import Counted, CountedItems, CountedObjects, Row, function_dollars
+from fenceline_cli.commands.counted_stores import Counted, Row, function_dollars
 from fenceline_cli.commands.jumping import JumpingRuntime
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import print_json, print_rows
@@ -101,7 +100,7 @@ def measured(kib: int) -> list[Row]:
     around = len(encode([Record(bytes(kib * KIB))], now_ms=runtime.now_ms()).body) - kib * KIB
     record = Record(bytes(kib * KIB - around))
     body = encode([record], now_ms=runtime.now_ms()).body
-    with closing(CountedObjects(counted, runtime)) as objects, closing(CountedItems(counted)) as items:
+    with counted.stores(runtime) as (objects, items):
         log = Log(objects, items, runtime, region=prices.REGION)
         log.topics.create(TOPIC, config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
         stored = 0
@@ -137,7 +136,7 @@ def _row(kib: int, what: str, counted: Counted, requests: int, moved: int, body:
 def idle_month(*, has_peers: bool = False) -> float:
     """Return the cost of a region in a month without requests, and without the schedule that asks its peers."""
     runtime, counted = ThreadRuntime(), Counted()
-    with closing(CountedObjects(counted, runtime)) as objects, closing(CountedItems(counted)) as items:
+    with counted.stores(runtime) as (objects, items):
         log = Log(objects, items, runtime, region=prices.REGION)
         sweep(log, duration_ms=10_000)
         counted.units.clear()
@@ -155,7 +154,7 @@ def follower_month() -> float:
     Most of it is a function's time: a held poll occupies a process.
     """
     runtime, counted = JumpingRuntime(), Counted()
-    with closing(CountedObjects(counted, runtime)) as objects, closing(CountedItems(counted)) as items:
+    with counted.stores(runtime) as (objects, items):
         slots = SharedSlots(items, runtime, "read", limits.POLLS_OF_A_FUNCTION)
         log = Log(objects, items, runtime, region=prices.REGION, poll_slots=slots)
         log.topics.create(TOPIC)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -23,11 +23,12 @@ from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
 from fenceline.model.results import SegmentList
+from fenceline.observed import ObservedObjects
 from fenceline.regions.peer import Peer, PeerTopic
-from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli.commands import prices
-from fenceline_cli.commands.counted_stores import Counted, CountedItems, CountedObjects, Row, function_dollars
+from fenceline_cli.commands.counted_stores import Counted, Row, function_dollars
+from fenceline_cli.commands.jumping import JumpingRuntime
 
 KIB = 1024
 TOPIC = "cost"
@@ -151,7 +152,7 @@ class _World:
     """So many regions, their stores, and what moved between them; a context manager that closes the stores."""
 
     def __init__(self, regions: int) -> None:
-        self._runtime, self._counted = _LaterRuntime(), Counted()
+        self._runtime, self._counted = JumpingRuntime(), Counted()
         self._stack = ExitStack()
         names = [f"r{number}" for number in range(regions)]
         self.calls: Counter[str] = Counter()
@@ -161,8 +162,7 @@ class _World:
             log.topics.create(TOPIC, regions=names, config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
 
     def _log(self, name: str, peers: dict[str, _CountedPeer]) -> Log:
-        objects = self._stack.enter_context(closing(CountedObjects(self._counted, self._runtime)))
-        items = self._stack.enter_context(closing(CountedItems(self._counted)))
+        objects, items = self._stack.enter_context(self._counted.stores(self._runtime))
         others: dict[str, Peer] = {other: peer for other, peer in peers.items() if other != name}
         # Another function answers the peers.
         log, asked = (Log(objects, items, self._runtime, region=name, peers=others) for _ in range(2))
@@ -226,13 +226,13 @@ class _World:
         """Create a replicated subscription, and let all regions learn of it."""
         self._logs[0].subscriptions.subscribe(TOPIC, SUBSCRIPTION, replicate_subscription_state=True)
         self.settle()
-        self._runtime.later_ms += MINUTE_MS
+        self._runtime.sleep_ms(MINUTE_MS)
         self.settle()
 
     def quiet_look(self) -> float:
         """Return what it costs that each region's schedule names the partition in a minute without news."""
         for _ in range(2):  # the second is warm
-            self._runtime.later_ms += MINUTE_MS
+            self._runtime.sleep_ms(MINUTE_MS)
             self.clear()
             for number in range(len(self._logs)):
                 self.calls["message"] += 1
@@ -272,18 +272,6 @@ class _World:
         return self._counted.units["put"] - before
 
 
-class _LaterRuntime(ThreadRuntime):
-    """A runtime whose clocks are ahead of the machine's, by as much as a caller says."""
-
-    later_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.later_ms
-
-    def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + self.later_ms
-
-
 class _CountedPeer:
     """Another region, whose answers are counted."""
 
@@ -291,7 +279,7 @@ class _CountedPeer:
         self.name = name
         self._calls = calls
 
-    def open(self, log: Log, objects: CountedObjects) -> None:
+    def open(self, log: Log, objects: ObservedObjects) -> None:
         self._log, self._objects = log, objects
 
     def within(self, answer_ms: int) -> _CountedPeer:  # noqa: ARG002

@@ -6,13 +6,16 @@ Rule: requests are counted, never estimated. Prices come from prices.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.format.item_size import size_of
-from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary, Put
-from fenceline.runtime import ThreadRuntime
+from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
+from fenceline.ports import Put
+from fenceline.runtime import Runtime
 from fenceline_cli.commands import prices
 
 
@@ -34,54 +37,29 @@ class Counted:
         }
         return sum(each[unit] * count for unit, count in self.units.items())
 
+    @contextmanager
+    def stores(self, runtime: Runtime) -> Iterator[tuple[ObservedObjects, ObservedItems]]:
+        """Yield two stores in memory whose requests are counted."""
+        objects, items = SqliteObjectStore(":memory:", now_ms=runtime.now_ms), SqliteItemStore(":memory:")
+        with closing(objects), closing(items):
+            yield ObservedObjects(objects, self._objects), ObservedItems(items, self._items)
 
-class CountedObjects(SqliteObjectStore):
-    """An object store in memory that counts its requests."""
+    def _objects(self, call: ObjectCall) -> Any:
+        self.units["put" if call.method == "create" else call.method] += 1
+        return call()
 
-    def __init__(self, counted: Counted, runtime: ThreadRuntime) -> None:
-        super().__init__(":memory:", now_ms=runtime.now_ms)
-        self._counted = counted
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._counted.units["put"] += 1
-        super().create(key, body, metadata)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        self._counted.units["get"] += 1
-        return super().get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        self._counted.units["list"] += 1
-        return super().list(prefix, start_after, limit)
-
-    def delete(self, key: str) -> None:
-        self._counted.units["delete"] += 1
-        super().delete(key)
-
-
-class CountedItems(SqliteItemStore):
-    """An item store in memory that counts the units of its requests."""
-
-    def __init__(self, counted: Counted) -> None:
-        super().__init__(":memory:")
-        self._counted = counted
-
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        found = super().get(keys)
-        sizes = [size_of(key, found[key].value) if key in found else 1 for key in keys]
-        self._counted.units["read unit"] += sum(_units(size, prices.READ_UNIT_BYTES) for size in sizes)
-        return found
-
-    def write(self, changes: Sequence[Change]) -> None:
-        sizes = [size_of(one.key, one.value) if isinstance(one, Put) else 1 for one in changes]
-        units = sum(_units(size, prices.WRITE_UNIT_BYTES) for size in sizes)
-        self._counted.units["write unit"] += units * (2 if len(changes) > 1 else 1)
-        super().write(changes)
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        found = super().query(partition, start_after=start_after, prefix=prefix, limit=limit)
-        size = sum(size_of(item.key, item.value) for item in found)
-        self._counted.units["read unit"] += _units(max(size, 1), prices.READ_UNIT_BYTES)
+    def _items(self, call: ItemCall) -> Any:
+        if call.method == "write":
+            sizes = [size_of(one.key, one.value) if isinstance(one, Put) else 1 for one in call.changes]
+            units = sum(_units(size, prices.WRITE_UNIT_BYTES) for size in sizes)
+            self.units["write unit"] += units * (2 if len(sizes) > 1 else 1)
+            return call()
+        found = call()
+        if call.method == "get":
+            sizes = [size_of(key, found[key].value) if key in found else 1 for key in call.keys]
+        else:
+            sizes = [max(sum(size_of(item.key, item.value) for item in found), 1)]
+        self.units["read unit"] += sum(_units(size, prices.READ_UNIT_BYTES) for size in sizes)
         return found
 
 

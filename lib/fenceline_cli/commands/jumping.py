@@ -1,6 +1,6 @@
 """A runtime without waiting, to count the store requests of a long wait.
 
-Rule: one thread uses it. Its clock stands still, except that each wait moves it to the end of that wait.
+Rule: one thread uses it. Its clocks stand still, except that each wait moves them to the end of that wait.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from fenceline.runtime import Condition, Lock, ThreadRuntime
 
 
 class JumpingRuntime(ThreadRuntime):
-    """A runtime in which every wait is over at once: the clock jumps to its end."""
+    """A runtime in which every wait is over at once: the clocks jump to its end."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._jumped_ms = 0
+        self._began_ms, self._jumped_ms = super().now_ms(), 0
+
+    def now_ms(self) -> int:
+        return self._began_ms + self._jumped_ms
 
     def monotonic_ms(self) -> int:
         return self._jumped_ms

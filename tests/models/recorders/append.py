@@ -84,7 +84,7 @@ def _observe(patch: pytest.MonkeyPatch, events: list[Event]) -> None:
             if not key.startswith("log/"):
                 super().create(key, body, metadata)
                 return
-            held, inner, process = dict(metadata), self._inner, self._process.name
+            held, inner, process = dict(metadata), self.store, self._process.name
             self._freeze(self._faults(), self._faults().freeze_at_append)
 
             def make() -> None:

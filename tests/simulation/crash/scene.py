@@ -6,10 +6,11 @@ noted at the answer, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import count
 from typing import Any, TypeVar
 
 from fenceline import limits
@@ -24,10 +25,12 @@ from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, ProducerRef, ReadRecord
 from fenceline.model.topic import Topic
-from fenceline.ports import Change, Check, Item, ItemKey, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
+from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
+from fenceline.ports import Check, ItemKey, NoAnswer, StoreFact, Unavailable
 from fenceline.regions.peer import Peer, PeerProblem
 from fenceline.service.log import Log
-from tests.support.service import REGION, FakeRuntime
+from tests.support.runtime import FakeRuntime
+from tests.support.service import REGION
 
 T = TypeVar("T")
 
@@ -51,18 +54,6 @@ class Fate(Enum):
         return self is not Fate.LOSES_ANSWER
 
 
-class SceneRuntime(FakeRuntime):
-    """A runtime with ids of its own, so that a cell is the same whatever ran before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ids_made = 0
-
-    def fresh_id(self) -> str:
-        self._ids_made += 1
-        return f"{self._ids_made:032x}"
-
-
 class Process:
     """One process on the stores: a log of its own, whose calls are counted once it is armed."""
 
@@ -76,7 +67,8 @@ class Process:
         self._fate: Fate | None = None
         self._at = -1
         peers = {name: make(self) for name, make in scene.peers.items()}
-        objects, items = _Objects(self, scene.objects), _Items(self, scene.items)
+        objects = ObservedObjects(scene.objects, self._ask_objects)
+        items = ObservedItems(scene.items, self._ask_items)
         self.log = Log(objects, items, scene.runtime, region=REGION, peers=peers)
 
     @property
@@ -107,60 +99,31 @@ class Process:
         self.is_dead = True
         raise Died
 
+    def _ask_objects(self, call: ObjectCall) -> Any:
+        lost = {"create": NoAnswer("made, and the answer was lost"), "delete": Unavailable("it may have been deleted")}
+        return self.call(
+            f"{call.method} {_kind(call.key)}",
+            call,
+            lost.get(call.method, Unavailable("no answer")),
+            is_write=call.method in lost,
+        )
+
+    def _ask_items(self, call: ItemCall) -> Any:
+        if call.method == "query":
+            return self.call(f"query items {call.argument.split('/')[0]}", call, Unavailable("no answer"))
+        written = [change.key for change in call.changes if not isinstance(change, Check)]
+        self.scene.item_keys.update(written)
+        is_write = call.method == "write"
+        names = ", ".join(dict.fromkeys(map(_item_kind, written if is_write else call.keys)))
+        lost = NoAnswer("written, and the answer was lost") if is_write else Unavailable("no answer")
+        return self.call(f"{call.method} item {names}", call, lost, is_write=is_write)
+
     def land(self) -> None:
         """Let the call that was under way when the process died reach its store."""
         late, self.late = self.late, None
         if late is not None:
             with suppress(StoreFact):
                 late()
-
-
-class _Objects:
-    def __init__(self, process: Process, store: SqliteObjectStore) -> None:
-        self._process = process
-        self._store = store
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        store, lost = self._store, NoAnswer("made, and the answer was lost")
-        self._process.call(f"create {_kind(key)}", lambda: store.create(key, body, metadata), lost, is_write=True)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        call = lambda: self._store.get(key, start, end)  # noqa: E731
-        return self._process.call(f"get {_kind(key)}", call, Unavailable("no answer"))
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        call = lambda: self._store.list(prefix, start_after, limit)  # noqa: E731
-        return self._process.call(f"list {_kind(prefix)}", call, Unavailable("no answer"))
-
-    def delete(self, key: str) -> None:
-        lost = Unavailable("it may have been deleted")
-        self._process.call(f"delete {_kind(key)}", lambda: self._store.delete(key), lost, is_write=True)
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self._store.url(key, lifetime_ms)
-
-
-class _Items:
-    def __init__(self, process: Process, store: SqliteItemStore) -> None:
-        self._process = process
-        self._store = store
-
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        names = ", ".join(dict.fromkeys(map(_item_kind, keys)))
-        return self._process.call(f"get item {names}", lambda: self._store.get(keys), Unavailable("no answer"))
-
-    def write(self, changes: Sequence[Change]) -> None:
-        written = [change.key for change in changes if not isinstance(change, Check)]
-        self._process.scene.item_keys.update(written)
-        names = ", ".join(dict.fromkeys(map(_item_kind, written)))
-        lost = NoAnswer("written, and the answer was lost")
-        self._process.call(f"write item {names}", lambda: self._store.write(changes), lost, is_write=True)
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        def call() -> Sequence[Item]:
-            return self._store.query(partition, start_after=start_after, prefix=prefix, limit=limit)
-
-        return self._process.call(f"query items {partition.split('/')[0]}", call, Unavailable("no answer"))
 
 
 def _kind(key: str) -> str:
@@ -190,7 +153,7 @@ class Scene:
     """A service's whole world."""
 
     def __init__(self) -> None:
-        self.runtime = SceneRuntime()
+        self.runtime = FakeRuntime(count(1))  # ids of its own: a cell is the same whatever ran before it
         self.objects = SqliteObjectStore(":memory:", now_ms=self.runtime.now_ms, secret=b"secret")
         self.items = SqliteItemStore(":memory:")
         self.item_keys: set[ItemKey] = set()

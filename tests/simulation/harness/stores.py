@@ -10,9 +10,10 @@ Rule: reads are strongly consistent, as those of the real stores.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
+from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
 from fenceline.ports import (
     AlreadyExists,
     Change,
@@ -21,9 +22,7 @@ from fenceline.ports import (
     ItemKey,
     ItemStore,
     NoAnswer,
-    Object,
     ObjectStore,
-    ObjectSummary,
     StoreFact,
     Unavailable,
     VersionMoved,
@@ -61,58 +60,47 @@ class Creation:
     metadata: Mapping[str, str]
 
 
-class WatchedObjectStore:
+class WatchedObjectStore(ObservedObjects):
     """A store that keeps each creation and deletion.
 
     The history's checker takes the truth from here and from the store itself.
     """
 
     def __init__(self, inner: ObjectStore, world: World) -> None:
-        self._inner = inner
+        super().__init__(inner, self._watch)
         self._world = world
         self.created: list[Creation] = []
         self.deleted: list[tuple[int, str]] = []
         self.on_create: Callable[[str], None] = lambda _: None
         self.on_delete: Callable[[str], None] = lambda _: None
 
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._inner.create(key, body, metadata)
-        self.created.append(Creation(self._world.note("store", "created", key), key, body, dict(metadata)))
-        self.on_create(key)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        return self._inner.get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        return self._inner.list(prefix, start_after, limit)
-
-    def delete(self, key: str) -> None:
-        self.on_delete(key)
-        self._inner.delete(key)
-        self.deleted.append((self._world.note("store", "deleted", key), key))
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self._inner.url(key, lifetime_ms)
+    def _watch(self, call: ObjectCall) -> Any:
+        if call.method == "delete":
+            self.on_delete(call.key)
+        answer = call()
+        if call.method == "create":
+            key, body, metadata = call.arguments
+            self.created.append(Creation(self._world.note("store", "created", key), key, body, dict(metadata)))
+            self.on_create(key)
+        elif call.method == "delete":
+            self.deleted.append((self._world.note("store", "deleted", call.key), call.key))
+        return answer
 
 
-class WatchedItemStore:
+class WatchedItemStore(ObservedItems):
     """A store that passes each write that was really made to ``on_write``."""
 
     def __init__(self, inner: ItemStore, world: World) -> None:
-        self._inner = inner
+        super().__init__(inner, self._watch)
         self._world = world
         self.on_write: Callable[[Sequence[Change]], None] = lambda _: None
 
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        return self._inner.get(keys)
-
-    def write(self, changes: Sequence[Change]) -> None:
-        self._inner.write(changes)
-        self._world.note("store", "wrote", _names(changes))
-        self.on_write(changes)
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        return self._inner.query(partition, start_after=start_after, prefix=prefix, limit=limit)
+    def _watch(self, call: ItemCall) -> Any:
+        answer = call()
+        if call.method == "write":
+            self._world.note("store", "wrote", _names(call.changes))
+            self.on_write(call.changes)
+        return answer
 
 
 class _Line:
@@ -204,66 +192,58 @@ class _Line:
         return rate > 0 and self._world.rng.random() < rate
 
 
-class FaultyObjectStore(_Line):
+class FaultyObjectStore(_Line, ObservedObjects):
     """The object store as one process meets it."""
 
     def __init__(self, inner: ObjectStore, world: World, process: Process, faults: Callable[[], Faults]) -> None:
-        super().__init__(world, process, faults)
-        self._inner = inner
+        _Line.__init__(self, world, process, faults)
+        ObservedObjects.__init__(self, inner, self._ask)
 
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        held = dict(metadata)
-        if key.startswith("log/"):
-            self._freeze(self._faults(), self._faults().freeze_at_append)
-        self._change("create", key, lambda: self._inner.create(key, body, held), may_conflict=True)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        return self._read("get", key, lambda: self._inner.get(key, start, end))
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        after = start_after.removeprefix(prefix)
-        return self._read("list", f"{prefix} after={after}", lambda: self._inner.list(prefix, start_after, limit))
-
-    def delete(self, key: str) -> None:
-        try:
-            self._change("delete", key, lambda: self._inner.delete(key), may_conflict=False)
-        except NoAnswer as fact:
-            raise Unavailable(key) from fact
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self._inner.url(key, lifetime_ms)
+    def _ask(self, call: ObjectCall) -> Any:
+        match call.method, call.arguments:
+            case "create", (key, body, metadata):
+                held = replace(call, arguments=(key, body, dict(metadata)))
+                if key.startswith("log/"):
+                    self._freeze(self._faults(), self._faults().freeze_at_append)
+                self._change("create", key, held, may_conflict=True)
+                return None
+            case "delete", (key,):
+                try:
+                    self._change("delete", key, call, may_conflict=False)
+                except NoAnswer as fact:
+                    raise Unavailable(key) from fact
+                return None
+            case "list", (prefix, start_after, _):
+                return self._read("list", f"{prefix} after={start_after.removeprefix(prefix)}", call)
+        return self._read(call.method, call.key, call)
 
 
-class FaultyItemStore(_Line):
+class FaultyItemStore(_Line, ObservedItems):
     """The item store as one process meets it."""
 
     def __init__(self, inner: ItemStore, world: World, process: Process, faults: Callable[[], Faults]) -> None:
-        super().__init__(world, process, faults)
-        self._inner = inner
+        _Line.__init__(self, world, process, faults)
+        ObservedItems.__init__(self, inner, self._ask)
 
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        detail = " ".join(f"{key.partition}:{key.sort}" for key in keys)
-        return self._read("items", detail, lambda: self._get(keys))
+    def _ask(self, call: ItemCall) -> Any:
+        match call.method:
+            case "write":
+                held = replace(call, argument=list(call.changes))
+                self._change("write", _names(held.changes), held, may_conflict=False)
+                return None
+            case "get":
+                detail = " ".join(f"{key.partition}:{key.sort}" for key in call.keys)
+                return self._read("items", detail, lambda: self._get(call.keys))
+        return self._read("query", f"{call.argument}:{call.options['prefix']}", call)
 
     def _get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
         if len(keys) == 1 or not self._strikes(self._faults().torn_read):
-            return self._inner.get(keys)
+            return self.store.get(keys)
         found: dict[ItemKey, Item] = {}
         for key in keys:
-            found |= self._inner.get([key])
+            found |= self.store.get([key])
             self._world.pause()
         return found
-
-    def write(self, changes: Sequence[Change]) -> None:
-        held = list(changes)
-        self._change("write", _names(held), lambda: self._inner.write(held), may_conflict=False)
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        return self._read(
-            "query",
-            f"{partition}:{prefix}",
-            lambda: self._inner.query(partition, start_after=start_after, prefix=prefix, limit=limit),
-        )
 
 
 def _names(changes: Sequence[Change]) -> str:

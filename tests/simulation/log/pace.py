@@ -7,7 +7,6 @@ over a network. What processes compute takes no time, so this is the pace that t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectSto
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.model.record import Record
+from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
 from fenceline.service.log import Log
 from fenceline_cli.benchmark.figures import jain, percentile
 from tests.simulation.harness.runtime import SimRuntime
@@ -66,29 +66,6 @@ class Pace:
         return self.calls[call] / len(self.all_waits_ms)
 
 
-class _FarStore:
-    """One process's way to a store: each of its calls takes a while, is counted, and is made half-way."""
-
-    def __init__(self, inner: Any, world: World, took_ms: float, calls: Counter[str]) -> None:
-        self._inner, self._world, self._took_ms, self._calls = inner, world, took_ms, calls
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        call = getattr(self._inner, name)
-
-        def make(*args: Any, **options: Any) -> Any:
-            world = self._world
-            if world.now >= BEGIN_MS:
-                self._calls[name] += 1
-            half_ms = self._took_ms * (1 + JITTER * world.rng.expovariate(1)) / 2
-            world.sleep(half_ms)
-            try:
-                return call(*args, **options)
-            finally:
-                world.sleep(half_ms)
-
-        return make
-
-
 def run(load: Load, seed: int = 0) -> Pace:
     """Run a load to its end."""
     world = World(seed, is_exact=True, steps_max=STEPS_MAX)
@@ -98,11 +75,23 @@ def run(load: Load, seed: int = 0) -> Pace:
     end_ms = BEGIN_MS + load.seconds * 1000
     done: list[int] = []
 
+    def call_far_away(call: ObjectCall | ItemCall) -> Any:
+        """Count the call, and carry it out half-way through the time that one takes over a network."""
+        took_ms = load.create_ms if isinstance(call, ObjectCall) else load.item_ms
+        if world.now >= BEGIN_MS and (isinstance(call, ObjectCall) or call.method == "write"):
+            pace.calls[call.method] += 1
+        half_ms = took_ms * (1 + JITTER * world.rng.expovariate(1)) / 2
+        world.sleep(half_ms)
+        try:
+            return call()
+        finally:
+            world.sleep(half_ms)
+
     def start(process: Process) -> Log:
-        far_objects: Any = _FarStore(objects, world, load.create_ms, pace.calls)
-        far_items: Any = _FarStore(items, world, load.item_ms, Counter())
-        far_items.write = _FarStore(items, world, load.item_ms, pace.calls).write
-        return Log(far_objects, far_items, SimRuntime(world, process), region="here")
+        return Log(
+            ObservedObjects(objects, call_far_away), ObservedItems(items, call_far_away), SimRuntime(world, process),
+            region="here",
+        )  # fmt: skip
 
     def appends(number: int) -> None:
         log: Log = world.processes[number].service

@@ -21,7 +21,8 @@ from tests.simulation.harness import real
 from tests.simulation.harness.stores import Creation
 from tests.simulation.log.truth import Violation
 from tests.simulation.transactions.truth import TransactionTruth
-from tests.support.service import REGION, FakeRuntime
+from tests.support.runtime import FakeRuntime
+from tests.support.service import REGION
 from tests.support.sweeping import strict_sweep
 
 Pair = tuple[int, int]

@@ -33,7 +33,8 @@ from tests.support.claiming import (
     texts,
 )
 from tests.support.owning import died, own, sent, told
-from tests.support.service import START_MS, TOPIC, Service
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC, Service
 from tests.support.sweeping import Died
 
 NOBODYS = sessions.created("0" * 31 + "1", principal="", lease_ms=30_000, now_ms=START_MS)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from fenceline.access import session as sessions
 from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, SEVERED, Fence, Hold, Owned, SessionItem
 from tests.support.claiming import EXCLUSIVE, LEASE_MS, SHARED, again, claim, code_of, refused, session_of
-from tests.support.service import START_MS, TOPIC, FakeRuntime, Service, loses_answer, never_arrives
+from tests.support.runtime import START_MS, FakeRuntime
+from tests.support.service import TOPIC, Service, loses_answer, never_arrives
 
 NOW = START_MS
 SESSION = sessions.created("0" * 31 + "1", principal="me", lease_ms=30_000, now_ms=NOW)

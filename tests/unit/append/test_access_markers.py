@@ -10,7 +10,7 @@ from fenceline.append.access_markers import GrantEntry, ShareEntry
 from fenceline.append.entry import Marked, Stamped
 from fenceline.errors import ProducerFencedError
 from fenceline.log.state import PartitionState, TentativeState
-from tests.support.service import START_MS
+from tests.support.runtime import START_MS
 
 SHARED_3 = PartitionState(next_offset=50, topic_epoch=3, access_offset=40)
 HELD_3 = PartitionState(next_offset=50, topic_epoch=3, access_mode="Exclusive", session_id="s", access_offset=40)

@@ -20,7 +20,7 @@ from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.errors import SessionExpiredError
 from fenceline.format.batch import BatchHeader
 from fenceline.log.state import BatchEvent, MarkerEvent, OpenTransaction, PartitionState, ProducerState, advance
-from tests.support.service import START_MS
+from tests.support.runtime import START_MS
 
 MAX = 2**31 - 1
 DAY_MS = 86_400_000

@@ -21,7 +21,8 @@ from fenceline.log.state import (
     TentativeState,
     advance,
 )
-from tests.support.service import START_MS, Service
+from tests.support.runtime import START_MS
+from tests.support.service import Service
 
 P = 7
 SEEN = 3

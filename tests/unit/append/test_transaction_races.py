@@ -28,7 +28,8 @@ from fenceline.log.state import (
     lowers_epoch,
     next_sequence,
 )
-from tests.support.service import REGION, START_MS
+from tests.support.runtime import START_MS
+from tests.support.service import REGION
 
 P = 7
 EXPIRATION_MS = 1_000

@@ -13,7 +13,7 @@ from fenceline.format import batch
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef
 from tests.support.coordinating import ID
-from tests.support.service import START_MS
+from tests.support.runtime import START_MS
 
 PRODUCER: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
 

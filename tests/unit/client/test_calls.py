@@ -26,10 +26,11 @@ from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef
 from fenceline.model.transaction import OnceMark, ProducerPair
 from fenceline.runtime import ThreadRuntime
-from tests.support.fake_regions import FakeRegion, SteppedClock
+from tests.support.fake_regions import FakeRegion
 from tests.support.fake_sessions import FakeSessions
 from tests.support.fake_transactions import FakeTransactions
 from tests.support.patience import PATIENCE_S
+from tests.support.runtime import FakeRuntime
 
 ENDS = {"close", "__exit__"}
 # The same in every process; a child may need them to make its own.
@@ -61,7 +62,7 @@ def arguments_of(function):
 def world():
     """One object of each public class, and all requests that were sent."""
     sessions, transactions = FakeSessions(lease_ms=60_000), FakeTransactions()
-    region = FakeRegion("a", SteppedClock())
+    region = FakeRegion("a", FakeRuntime())
     client = sessions.client(ThreadRuntime(), retry_ms=0)
     with ExitStack() as stack:
         session = stack.enter_context(client.session())

@@ -10,9 +10,10 @@ import pytest
 from fenceline import errors, subscribe
 from fenceline.client import failover, stay
 from fenceline.client.topic_watch import LOOK_MS
-from tests.support.fake_regions import FakeRegion, SteppedClock
+from tests.support.fake_regions import FakeRegion
 from tests.support.fake_service import refused
 from tests.support.patience import wait_until
+from tests.support.runtime import FakeRuntime
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def world():
-    clock = SteppedClock()
+    clock = FakeRuntime()
     regions = [FakeRegion(name, clock) for name in "abc"]
     yield regions
     for region in regions:

@@ -12,8 +12,9 @@ import pytest
 
 from fenceline import errors, subscribe
 from fenceline.client import failover, prefetch, stay
-from tests.support.fake_regions import FakeRegion, SteppedClock
+from tests.support.fake_regions import FakeRegion
 from tests.support.patience import wait_until
+from tests.support.runtime import FakeRuntime
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def world():
-    clock = SteppedClock()
+    clock = FakeRuntime()
     return [FakeRegion(name, clock) for name in "ab"]
 
 

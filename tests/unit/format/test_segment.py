@@ -11,7 +11,8 @@ from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.format.segment import Replicated, Segment, SegmentMetadata, decode_stored, parse_segment
 from fenceline.ports import Object
-from tests.support.service import START_MS, LogBuilder, data
+from tests.support.runtime import START_MS
+from tests.support.service import LogBuilder, data
 
 TEXT = st.text("abcdefghij-0123456789", min_size=1, max_size=40)
 NUMBERS = st.integers(0, 2**63 - 1)

@@ -23,7 +23,8 @@ from fenceline.model.results import ReadRecord
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from tests.support.independent_codec import NOW, forge, record
-from tests.support.service import START_MS, TOPIC, LogBuilder, Service, data
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC, LogBuilder, Service, data
 from tests.support.tries import tries
 
 MANY = 30_000

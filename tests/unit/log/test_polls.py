@@ -17,17 +17,8 @@ from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
 from tests.support.claiming import EXCLUSIVE, LEASE_MS, WAIT, claim
 from tests.support.patience import PATIENCE_S
-from tests.support.service import (
-    TOPIC,
-    FakeRuntime,
-    Service,
-    append,
-    is_unavailable,
-    loses_answer,
-    moves,
-    never_arrives,
-    serve,
-)
+from tests.support.runtime import FakeRuntime
+from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives, serve
 
 HOLD_MS = 20_000
 

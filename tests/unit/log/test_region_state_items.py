@@ -24,7 +24,8 @@ from fenceline.log.replay import _encoded, begin, segments
 from fenceline.log.state import OpenTransaction, PartitionState
 from fenceline.ports import Put
 from tests.support.region_logs import OWN, UPDATE, RegionLog, life, skip
-from tests.support.service import FakeRuntime, access, data, marker, outcome
+from tests.support.runtime import FakeRuntime
+from tests.support.service import access, data, marker, outcome
 from tests.support.tries import tries
 
 REGIONS = st.sampled_from(["b", "c"])

@@ -6,7 +6,7 @@ from fenceline.format import batch, control
 from fenceline.format.segment import Segment, SegmentMetadata
 from fenceline.log.segment_ends import Ends, SegmentEnds
 from fenceline.model.record import Record
-from tests.support.service import START_MS, FakeRuntime
+from tests.support.runtime import START_MS, FakeRuntime
 
 
 def segment(base: int, *bodies: bytes) -> Segment:

@@ -30,18 +30,8 @@ from fenceline.log.state import (
 )
 from fenceline.model.record import Record
 from fenceline.ports import Put
-from tests.support.service import (
-    REGION,
-    START_MS,
-    FakeRuntime,
-    LogBuilder,
-    Part,
-    access,
-    back_to_shared,
-    data,
-    marker,
-    outcome,
-)
+from tests.support.runtime import START_MS, FakeRuntime
+from tests.support.service import REGION, LogBuilder, Part, access, back_to_shared, data, marker, outcome
 from tests.support.tries import tries
 
 MAX = 2**31 - 1

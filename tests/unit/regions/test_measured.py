@@ -9,7 +9,7 @@ from fenceline.model.region import Gap
 from fenceline.regions import history
 from fenceline.regions.contacts import Answered, Contacts, Place
 from fenceline.regions.measured import NOTHING, Measured, measured
-from tests.support.service import START_MS, FakeRuntime
+from tests.support.runtime import START_MS, FakeRuntime
 
 PLACE = Place("topic", 0)
 POSITION = Origin(topic_id="life", next_offset=9, count=5, chain="c", start=0)

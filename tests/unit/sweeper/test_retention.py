@@ -27,7 +27,8 @@ from fenceline.sweeper.retention import (
     retained_from,
     retention_of,
 )
-from tests.support.service import START_MS, TOPIC, LogBuilder, Service, append, data
+from tests.support.runtime import START_MS
+from tests.support.service import TOPIC, LogBuilder, Service, append, data
 
 NOW = 1_000_000
 STORE_NOW = 7_000_000  # far from NOW: nothing compares the two clocks

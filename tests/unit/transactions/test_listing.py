@@ -15,7 +15,8 @@ from fenceline.log.context import Context
 from fenceline.model.transaction import EMPTY, ONGOING, PREPARE_ABORT, STATES, ProducerPair, TopicPartition, Transaction
 from fenceline.transactions.item import ProducerIdItem, TopicPartitions, TransactionItem
 from fenceline.transactions.listing import Reads, list_transactions
-from tests.support.service import START_MS, Service, serve
+from tests.support.runtime import START_MS
+from tests.support.service import Service, serve
 
 PLACE = TopicPartitions("id", "orders", (0, 2))
 
