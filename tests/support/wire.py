@@ -24,6 +24,7 @@ from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectSto
 from fenceline.client import Client
 from fenceline.format import batch
 from fenceline.format.batch import BatchHeader
+from fenceline.log.partition import Partition
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
@@ -174,24 +175,25 @@ class Wire(httpx.BaseTransport):
         self.service.log.topics.delete(topic)
         self.service.log.topics.create(topic, **options)
 
-    def read(self, *, isolation: str = "read_uncommitted") -> Iterator[tuple[Place, bytes | None]]:
-        """Yield the place and value of each record, by topic, partition and offset."""
-        for topic in self.outside.topics():
-            for partition in range(topic.partitions):
-                position, end = 0, 1
-                while position < end:
-                    page = self.outside.read(topic.name, partition, offset=position, isolation=isolation)
-                    yield from (((topic.name, partition), record.value) for record in page.records)
-                    position, end = page.position, page.bounds.last_stable_offset
+    def partition(self, partition: int = 0, topic: str = "t") -> Partition:
+        """Return what the service's process remembers of a partition."""
+        topic_id = self.service.log.topics.get(topic).topic_id
+        return self.service.log._resolver.appenders.of(topic, topic_id, partition).partition
 
-    def stored(self, partition: int = 0, topic: str = "t") -> list[bytes | None]:
-        """Return the values of a partition's records, committed or not."""
-        return [value for place, value in self.read() if place == (topic, partition)]
+    def stored(
+        self, partition: int = 0, topic: str = "t", *, isolation: str = "read_uncommitted"
+    ) -> list[bytes | None]:
+        """Return the values of a partition's records."""
+        with self.outside.reader(topic, [partition], isolation=isolation) as reader:
+            return [record.value for _, record in reader]
 
     @property
     def committed(self) -> list[tuple[Place, bytes | None]]:
         """Each committed record's place and value, by topic, partition and offset."""
-        return list(self.read(isolation="read_committed"))
+        places = [(topic.name, n) for topic in self.outside.topics() for n in range(topic.partitions)]
+        return [
+            (place, value) for place in places for value in self.stored(place[1], place[0], isolation="read_committed")
+        ]
 
 
 def _sent(request: httpx.Request) -> Sent:
