@@ -23,9 +23,9 @@ from fenceline_cli.commands import outages, places, record_format
 from fenceline_cli.commands.consume_span import pages_through
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
-from tests.support.fake_service import MovedClock
 from tests.support.patience import wait_until
 from tests.support.results import error_line, lines
+from tests.support.runtime import MovedClock
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 

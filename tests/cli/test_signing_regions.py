@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from fenceline_cli import options
 from fenceline_cli.main import app
 from tests.cli.fake_regions import connecting, region_status, world
-from tests.support.fake_service import QuickRuntime
+from tests.support.runtime import QuickRuntime
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ from fenceline_cli.commands.transaction_loop import Run
 from fenceline_cli.commands.transaction_signals import Signals
 from fenceline_cli.main import app
 from tests.cli.fake_run import FakeRun
-from tests.support.fake_service import MovedClock, QuickRuntime, answers, loses_the_answer, loses_the_request
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.results import last_line, lines
+from tests.support.runtime import MovedClock, QuickRuntime
+from tests.support.wire import answers, loses_the_answer, loses_the_request
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from fenceline_cli import options
 from fenceline_cli.commands import compared_regions, verify_peer
 from fenceline_cli.main import app
 from tests.cli.fake_regions import connecting, record, world
-from tests.support.fake_service import QuickRuntime
 from tests.support.results import error_line, last_line, lines
+from tests.support.runtime import QuickRuntime
 from tests.support.service import request
 
 PEER = ("--peer", "b=http://b")

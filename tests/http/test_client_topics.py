@@ -13,8 +13,8 @@ from fenceline import Client, Record, errors
 from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.topic import Topic
 from fenceline_testing.service import Fenceline, in_memory
-from tests.support.fake_service import MovedClock
 from tests.support.patience import wait_until
+from tests.support.runtime import MovedClock
 
 
 class World:

@@ -24,7 +24,7 @@ from fenceline import (
     errors,
 )
 from fenceline_testing.service import Fenceline, in_memory
-from tests.support.fake_service import QuickRuntime
+from tests.support.runtime import QuickRuntime
 
 TOPICS = ("a", "b")
 PARTITIONS = 3

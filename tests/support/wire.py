@@ -37,6 +37,7 @@ from tests.support.http_transactions import AheadRuntime
 from tests.support.runtime import QuickRuntime
 
 Fault = Callable[[Callable[[], httpx.Response]], httpx.Response]  # called with what carries the request out
+Script = Callable[["Sent", Callable[[], httpx.Response]], httpx.Response]
 Place = tuple[str, int]
 
 _POLL_MS = 10  # for which a poll is held, however long it asks for: no test waits for more
@@ -83,6 +84,7 @@ class Wire(httpx.BaseTransport):
         faults: By operation, the faults of its next requests, in order; ``None`` lets a request through.
 
     Attributes:
+        scripts: By operation, what answers each of its requests that has no fault.
         sent: The requests that came in, in order.
         clock: The service's clocks, which a test sets forward.
         service: What answers.
@@ -98,6 +100,7 @@ class Wire(httpx.BaseTransport):
     ) -> None:
         self.faults = defaultdict[str, list[Fault | None]](list)
         self.faults.update({operation: list(given) for operation, given in (faults or {}).items()})
+        self.scripts: dict[str, Script] = {}
         self.sent: list[Sent] = []
         self.clock = AheadRuntime()
         objects, items = SqliteObjectStore(":memory:", now_ms=self.clock.now_ms), SqliteItemStore(":memory:")
@@ -126,7 +129,10 @@ class Wire(httpx.BaseTransport):
             return self._handlers.handle_request(_held_shortly(request))
 
         with self._alone(sent.place) if sent.operation == "appendRecords" else nullcontext():
-            return carry_out() if fault is None else fault(carry_out)
+            if fault is not None:
+                return fault(carry_out)
+            script = self.scripts.get(sent.operation)
+            return carry_out() if script is None else script(sent, carry_out)
 
     @contextmanager
     def _alone(self, place: Place) -> Iterator[None]:
@@ -174,6 +180,13 @@ class Wire(httpx.BaseTransport):
         """Delete a topic, and create another one of its name."""
         self.service.log.topics.delete(topic)
         self.service.log.topics.create(topic, **options)
+
+    def open_transaction(self, *values: bytes, partition: int = 0, topic: str = "t") -> None:
+        """Append records of a transaction that stays open."""
+        pair = self.outside.transactional_producer_id("open")._asdict()
+        records = [Record(value) for value in values]
+        encoded = batch.encode(records, now_ms=1, base_sequence=0, is_transactional=True, **pair)
+        self.outside.produce_batch(topic, partition, encoded.body, transactional_id="open")
 
     def partition(self, partition: int = 0, topic: str = "t") -> Partition:
         """Return what the service's process remembers of a partition."""

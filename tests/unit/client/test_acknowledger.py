@@ -8,8 +8,8 @@ import pytest
 from fenceline import errors
 from fenceline.client import acknowledger
 from fenceline.runtime import ThreadRuntime
-from tests.support.fake_service import QuickRuntime
 from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.runtime import QuickRuntime
 from tests.unit.client.test_subscriber import filled
 
 HOUR_MS = 3_600_000

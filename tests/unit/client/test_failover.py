@@ -11,8 +11,8 @@ from fenceline import errors, subscribe
 from fenceline.client import failover, stay
 from fenceline.client.topic_watch import LOOK_MS
 from tests.support.fake_regions import FakeRegion, SteppedClock
-from tests.support.fake_service import refused
 from tests.support.patience import wait_until
+from tests.support.wire import refused
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,8 @@ from fenceline import errors
 from fenceline.client import Client
 from fenceline.model.region import Gap, PendingSnapshot, RegionStatus, ReplicationStatus, ShownSnapshot
 from fenceline.model.results import OriginEntry
-from tests.support.fake_service import QuickRuntime, refused
+from tests.support.runtime import QuickRuntime
+from tests.support.wire import refused
 
 REGION = {
     "region": "b",

@@ -15,15 +15,8 @@ from fenceline.client import Client
 from fenceline.client.transport import FIRST_CONNECTION_MS, PAUSE_LAST_MS
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef, SessionRef
-from tests.support.fake_service import (
-    FakeService,
-    QuickRuntime,
-    answers,
-    loses_the_answer,
-    loses_the_request,
-    refused,
-    refuses_the_connection,
-)
+from tests.support.runtime import QuickRuntime
+from tests.support.wire import Wire, answers, loses_the_answer, loses_the_request, refused, refuses_the_connection
 
 BOUNDS = {"log_start_offset": 0, "next_offset": 0, "last_stable_offset": 0}
 OFFSETS = {**BOUNDS, "topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
@@ -309,7 +302,7 @@ def test_a_read_that_is_never_answered_says_that_nothing_was_written():
 
 
 def test_an_append_with_a_sequence_is_sent_again_with_the_same_bytes_and_stored_once():
-    service = FakeService(faults=[loses_the_answer, refuses_the_connection, loses_the_request])
+    service = Wire(faults={"appendRecords": [loses_the_answer, refuses_the_connection, loses_the_request]})
 
     appended = service.client().produce("t", 0, [Record(b"x"), Record(b"y")], producer=IDEMPOTENT)
 
@@ -322,7 +315,7 @@ def test_an_append_with_a_sequence_is_sent_again_with_the_same_bytes_and_stored_
 @pytest.mark.parametrize("lost", [loses_the_answer, loses_the_request])
 def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(lost):
     """The refusal speaks of the second request only; the first may have been carried out."""
-    service = FakeService(faults=[lost, answers(errors.UnknownTopicOrPartitionError("gone"))])
+    service = Wire(faults={"appendRecords": [lost, answers(errors.UnknownTopicOrPartitionError("gone"))]})
 
     with pytest.raises(errors.OutcomeUnknownError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         service.client().produce("t", 0, [Record(b"x")], producer=IDEMPOTENT)
@@ -330,7 +323,7 @@ def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(lost):
 
 def test_an_append_with_a_sequence_that_is_never_answered_has_an_unknown_outcome():
     """So it is where the last answer was a retry error, too: that one speaks of its own request only."""
-    service = FakeService(faults=[loses_the_answer, *[answers(errors.ContendedError("busy"))] * 100])
+    service = Wire(faults={"appendRecords": [loses_the_answer, *[answers(errors.ContendedError("busy"))] * 100]})
 
     with pytest.raises(errors.OutcomeUnknownError):
         service.client(retry_ms=5_000).produce("t", 0, [Record(b"x")], producer=IDEMPOTENT)
@@ -344,14 +337,14 @@ def test_a_lost_trim_is_sent_again():
 
 
 def test_expected_offsets_travel_as_one_number_or_one_for_each_record():
-    service = FakeService()
+    service = Wire()
     client = service.client()
 
     client.produce("t", 0, [Record(b"x")], expected_offset=0)
     client.produce("t", 0, [Record(b"x"), Record(b"y")], expected_offset=[1, -1])
     client.produce("t", 0, [Record(b"x")])
 
-    assert [request.url.params.get("expected_offset") for request in service.requests] == ["0", "1,-1", None]
+    assert [one.value.get("expected_offset") for one in service.produced] == ["0", "1,-1", None]
 
 
 def test_topics_are_listed_page_by_page_until_there_are_no_more():

@@ -12,9 +12,10 @@ from fenceline.client.session import Held
 from fenceline.client.topic_watch import LOOK_MS, RETRY_MS
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
-from tests.support.fake_service import MovedClock, answers
 from tests.support.fake_sessions import FakeSessions
 from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.runtime import MovedClock
+from tests.support.wire import answers
 
 FENCED = errors.ProducerFencedError("somebody came", topic_epoch=9)
 FOREVER_MS = 3_600_000

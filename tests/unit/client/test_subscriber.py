@@ -9,9 +9,9 @@ from fenceline.client.topic_watch import LOOK_MS
 from fenceline.client.types import CommittedOffset, Cursor
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
-from tests.support.fake_service import MovedClock
 from tests.support.fake_sessions import FakeSessions
 from tests.support.patience import wait_until
+from tests.support.runtime import MovedClock
 
 
 def filled(partitions=1, records=10):

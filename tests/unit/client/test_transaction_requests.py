@@ -9,7 +9,8 @@ from fenceline import CommittedOffset, OnceMark, ProducerPair, TopicPartition, T
 from fenceline.client import Client
 from fenceline.client.types import Coordinator
 from fenceline.model.transaction import ShownProducerState, Transaction
-from tests.support.fake_service import QuickRuntime, refused
+from tests.support.runtime import QuickRuntime
+from tests.support.wire import refused
 
 PAIR = ProducerPair(7, 3)
 SHOWN = {
