@@ -19,7 +19,8 @@ import httpx
 
 from fenceline import errors
 from fenceline.client import Client
-from tests.support.fake_service import QuickRuntime, refused
+from tests.support.runtime import QuickRuntime
+from tests.support.wire import refused
 
 NOW_MS = 1_700_000_000_000
 

@@ -20,7 +20,7 @@ import httpx
 from fenceline import errors
 from fenceline.client import Client
 from fenceline.runtime import ThreadRuntime
-from tests.support.fake_service import refused
+from tests.support.wire import refused
 
 Answer = Callable[[httpx.Request], httpx.Response]
 Identity = tuple[str, str, int]  # origin, topic id, number
