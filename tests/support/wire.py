@@ -22,6 +22,7 @@ import httpx
 from fenceline import errors
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.client import Client
+from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch
 from fenceline.format.batch import BatchHeader
 from fenceline.log.partition import Partition
@@ -194,7 +195,7 @@ class Wire(httpx.BaseTransport):
         return self.service.log._resolver.appenders.of(topic, topic_id, partition).partition
 
     def stored(
-        self, partition: int = 0, topic: str = "t", *, isolation: str = "read_uncommitted"
+        self, partition: int = 0, topic: str = "t", *, isolation: Isolation = "read_uncommitted"
     ) -> list[bytes | None]:
         """Return the values of a partition's records."""
         with self.outside.reader(topic, [partition], isolation=isolation) as reader:
