@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import httpx
 
 from fenceline import errors
-from tests.support.fake_service import refused
+from tests.support.wire import refused
 
 _TOPIC = re.compile(r"/v1/topics/([^/]+)(/offsets)?")
 _PARTITION = re.compile(r"/v1/topics/([^/]+)/partitions/(\d+)/(producer-states|abort-transaction)")

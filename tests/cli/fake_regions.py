@@ -19,7 +19,8 @@ import httpx
 
 from fenceline import errors
 from fenceline.client import Client
-from tests.support.fake_service import QuickRuntime, refused
+from tests.support.runtime import AheadRuntime
+from tests.support.wire import refused
 
 NOW_MS = 1_700_000_000_000
 
@@ -147,7 +148,7 @@ def world(*names: str) -> dict[str, FakeRegion]:
     return {name: FakeRegion(name, regions=names) for name in names}
 
 
-def connecting(regions: Mapping[str, FakeRegion], runtime: QuickRuntime) -> Callable[..., Client]:
+def connecting(regions: Mapping[str, FakeRegion], runtime: AheadRuntime) -> Callable[..., Client]:
     """Return what makes a client of the region that a URL names."""
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -23,9 +23,9 @@ from fenceline_cli.commands import outages, places, record_format
 from fenceline_cli.commands.consume_span import pages_through
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
-from tests.support.fake_service import MovedClock
 from tests.support.patience import wait_until
 from tests.support.results import error_line, lines
+from tests.support.runtime import FakeRuntime
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
@@ -99,7 +99,7 @@ def test_a_follower_ends_when_the_end_that_it_was_given_is_there(run, client, to
     ],
 )
 def test_a_follower_prints_partitions_that_are_added_from_their_beginning(run, client, topic, monkeypatch, given):
-    clock, is_over = MovedClock(), threading.Event()
+    clock, is_over = FakeRuntime(), threading.Event()
     monkeypatch.setattr(options, "Client", lambda url, **more: Client(url, runtime=clock, **more), raising=False)
 
     def grow():

@@ -10,8 +10,8 @@ from fenceline import errors
 from fenceline_cli import options
 from fenceline_cli.main import app
 from tests.cli.fake_regions import NOW_MS, connecting, record, region_status, snapshot, world
-from tests.support.fake_service import QuickRuntime
 from tests.support.results import error_line, last_line, lines
+from tests.support.runtime import AheadRuntime
 
 FROM, TO = ("--from", "a=http://a"), ("--to", "b=http://b")
 MOVE = ("failover", "t", "s", *FROM, *TO)
@@ -34,7 +34,7 @@ def regions():
 
 @pytest.fixture
 def runtime():
-    return QuickRuntime()
+    return AheadRuntime()
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from fenceline_cli import options
 from fenceline_cli.commands import replication_view
 from fenceline_cli.main import app
 from tests.cli.fake_regions import NOW_MS, connecting, region_status, snapshot, world
-from tests.support.fake_service import QuickRuntime
 from tests.support.results import error_line, lines
+from tests.support.runtime import AheadRuntime
 
 SEEN = "2023-11-14T22:13:20Z"  # NOW_MS
 
@@ -30,7 +30,7 @@ def a(regions):
 
 @pytest.fixture
 def runtime():
-    return QuickRuntime()
+    return AheadRuntime()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from fenceline_cli import options
 from fenceline_cli.main import app
 from tests.cli.fake_regions import connecting, region_status, world
-from tests.support.fake_service import QuickRuntime
+from tests.support.runtime import AheadRuntime
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def run(credentials, monkeypatch):
         first.replicated = second.replicated = {"s"}
         second.status = {"regions": [region_status(first.name)]}
         signed = {name: set() for name in names}
-        connect = connecting(regions, QuickRuntime())
+        connect = connecting(regions, AheadRuntime())
 
         def connect_and_note(url, **given):
             client = connect(url, **given)

@@ -16,8 +16,8 @@ from fenceline_cli import options
 from fenceline_cli.commands import compared_regions, verify_peer
 from fenceline_cli.main import app
 from tests.cli.fake_regions import connecting, record, world
-from tests.support.fake_service import QuickRuntime
 from tests.support.results import error_line, last_line, lines
+from tests.support.runtime import AheadRuntime
 from tests.support.service import request
 
 PEER = ("--peer", "b=http://b")
@@ -40,7 +40,7 @@ def _moved(records, by):
 @pytest.fixture
 def run(regions, monkeypatch):
     """Return a function that runs a command against region a."""
-    monkeypatch.setattr(options, "Client", connecting(regions, QuickRuntime()), raising=False)
+    monkeypatch.setattr(options, "Client", connecting(regions, AheadRuntime()), raising=False)
     monkeypatch.setenv("FENCELINE_URL", "http://a")
     monkeypatch.setattr(
         compared_regions, "fetched", lambda url: regions[url.split("/")[2]].objects["/" + url.split("/", 3)[3]]

@@ -13,15 +13,15 @@ from fenceline import Client, Record, errors
 from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.topic import Topic
 from fenceline_testing.service import Fenceline, in_memory
-from tests.support.fake_service import MovedClock
 from tests.support.patience import wait_until
+from tests.support.runtime import FakeRuntime
 
 
 class World:
     """A service, a client whose time the test moves, and what its producers say of growth."""
 
     def __init__(self, lent: Fenceline) -> None:
-        self.clock = MovedClock()
+        self.clock = FakeRuntime()
         self.other = lent.client
         self.client = Client("http://here", http=lent.client._transport._http._transport, runtime=self.clock)
         self.told: list[tuple[int, errors.FencelineError | None]] = []

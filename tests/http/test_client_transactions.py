@@ -24,7 +24,7 @@ from fenceline import (
     errors,
 )
 from fenceline_testing.service import Fenceline, in_memory
-from tests.support.fake_service import QuickRuntime
+from tests.support.runtime import AheadRuntime
 
 TOPICS = ("a", "b")
 PARTITIONS = 3
@@ -150,7 +150,7 @@ def run(lent: Fenceline, seed: int, programs: int, transactions: int) -> list[Ou
     for n in range(programs):
         inner = lent.another_client()._transport._http._transport
         network = Lossy(inner, random.Random(f"{seed} network {n}"))
-        clients.append(Client("http://lossy", http=network, runtime=QuickRuntime()))
+        clients.append(Client("http://lossy", http=network, runtime=AheadRuntime()))
         running.append(Program(clients[-1], f"id{n}", random.Random(f"{seed} program {n}")))
     threads = [threading.Thread(target=program.run, args=(transactions,)) for program in running]
     for thread in threads:

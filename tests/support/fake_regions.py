@@ -19,8 +19,8 @@ import httpx
 
 from fenceline import errors
 from fenceline.client import Client
-from tests.support.fake_service import refused
 from tests.support.runtime import FakeRuntime
+from tests.support.wire import refused
 
 Answer = Callable[[httpx.Request], httpx.Response]
 Identity = tuple[str, str, int]  # origin, topic id, number

@@ -8,8 +8,9 @@ import pytest
 from fenceline import errors
 from fenceline.client import acknowledger
 from fenceline.runtime import ThreadRuntime
-from tests.support.fake_service import QuickRuntime
 from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.runtime import AheadRuntime
+from tests.support.wire import refused
 from tests.unit.client.test_subscriber import filled
 
 HOUR_MS = 3_600_000
@@ -23,7 +24,25 @@ def subscribed(partitions=1, records=10, ack_every_ms=HOUR_MS, runtime=None, **o
 
 
 def sent(service):
-    return service.bodies.get("POST acknowledgements", [])
+    return service.values("acknowledgeRecords")
+
+
+def fail(service, by_partition):
+    """Let acknowledgements of these partitions fail from now on, each as it is said here."""
+
+    def answer(sent, carry_out):
+        error = by_partition.get(sent.value["partition"])
+        if isinstance(error, httpx.TransportError):
+            raise error
+        return carry_out() if error is None else refused(error)
+
+    service.scripts["acknowledgeRecords"] = answer
+
+
+def marks(service):
+    """Return the mark of each partition where anything is acknowledged."""
+    cursors = service.outside.subscription("t", "s").partitions
+    return {one.partition: one.mark_delete_offset for one in cursors if one.mark_delete_offset}
 
 
 def test_a_thousand_acknowledgements_are_one_request_for_each_partition():
@@ -44,7 +63,7 @@ def test_without_a_time_each_acknowledgement_is_a_request_and_returns_its_mark()
 
 
 def test_what_is_gathered_is_sent_by_the_first_call_after_its_time():
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     service, subscriber = subscribed(ack_every_ms=HOUR_MS, runtime=runtime)
     with subscriber:
         assert subscriber.acknowledge(0, 3) == -1
@@ -59,7 +78,7 @@ def test_what_is_gathered_is_sent_by_the_first_call_after_its_time():
 
 @pytest.mark.parametrize("iterate", [iter, lambda subscriber: subscriber.pages()])
 def test_going_on_iterating_sends_what_is_due(iterate):
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     service, subscriber = subscribed(runtime=runtime, max_records=1)
     with subscriber:
         each = iterate(subscriber)
@@ -87,7 +106,7 @@ def test_a_subscriber_that_waits_for_records_sends_what_falls_due_meanwhile():
 
     wait_until(lambda: sent(service) == [{"partition": 0, "cumulative": 0}])
     assert waiting.is_alive()
-    service.append_error = errors.UnknownSubscriptionError("gone")
+    service.outside.delete_subscription("t", "s")
     waiting.join(PATIENCE_S)
 
 
@@ -145,8 +164,8 @@ def test_an_exception_that_leaves_the_block_does_not_take_acknowledgements_with_
 
 
 def test_an_exception_that_leaves_the_block_is_not_hidden_by_acknowledgements_that_fail(caplog):
-    service, subscriber = subscribed(runtime=QuickRuntime())
-    service.acknowledge_errors[0] = httpx.ReadTimeout("nobody answers")
+    service, subscriber = subscribed(runtime=AheadRuntime())
+    fail(service, {0: httpx.ReadTimeout("nobody answers")})
     with pytest.raises(ZeroDivisionError):
         _works_until_it_fails(subscriber)
 
@@ -157,9 +176,9 @@ def test_an_exception_that_leaves_the_block_is_not_hidden_by_acknowledgements_th
 
 
 def test_a_refusal_reaches_the_next_call_drops_its_partition_and_keeps_no_other_from_being_sent():
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     service, subscriber = subscribed(partitions=3, runtime=runtime)
-    service.acknowledge_errors[1] = errors.OwnerFencedError("somebody came", resource="t/1")
+    fail(service, {1: errors.OwnerFencedError("somebody came", resource="t/1")})
     with subscriber:
         for partition in range(3):
             subscriber.acknowledge(partition, 4)
@@ -174,12 +193,12 @@ def test_a_refusal_reaches_the_next_call_drops_its_partition_and_keeps_no_other_
 @pytest.mark.parametrize("error", [errors.StoreUnavailableError("try again"), httpx.ReadTimeout("lost")])
 def test_what_is_not_answered_is_kept_and_sent_again(error):
     service, subscriber = subscribed(partitions=2)
-    service.acknowledge_errors[1] = error
+    fail(service, {1: error})
     for partition in (0, 1):
         subscriber.acknowledge(partition, 4)
     with pytest.raises((errors.StoreUnavailableError, errors.OutcomeUnknownError)):
         subscriber.flush()
-    service.acknowledge_errors.clear()
+    service.scripts.clear()
     subscriber.close()
 
     assert [body["partition"] for body in sent(service)] == [0, 1, 1]
@@ -188,14 +207,14 @@ def test_what_is_not_answered_is_kept_and_sent_again(error):
 def test_a_refusal_is_told_also_where_the_next_partition_is_not_answered():
     """What is dropped is reported at once; what is kept is met again."""
     service, subscriber = subscribed(partitions=2)
-    service.acknowledge_errors = {0: errors.OwnerFencedError("fenced"), 1: errors.StoreUnavailableError("later")}
+    fail(service, {0: errors.OwnerFencedError("fenced"), 1: errors.StoreUnavailableError("later")})
     for partition in (0, 1):
         subscriber.acknowledge(partition, 4)
     with pytest.raises(errors.OwnerFencedError):
         subscriber.flush()
     with pytest.raises(errors.StoreUnavailableError):
         subscriber.flush()
-    service.acknowledge_errors.clear()
+    service.scripts.clear()
     subscriber.close()
 
     assert [body["partition"] for body in sent(service)] == [0, 1, 1, 1]
@@ -206,20 +225,20 @@ def test_a_refusal_is_told_also_where_the_next_partition_is_not_answered():
 )
 def test_one_partition_in_trouble_keeps_no_other_from_being_sent_by_close(error):
     service, subscriber = subscribed(partitions=3)
-    service.acknowledge_errors[0] = error
+    fail(service, {0: error})
     for partition in range(3):
         subscriber.acknowledge(partition, 4)
     with pytest.raises(type(error)):
         subscriber.close()
 
-    assert service.marks == {1: 5, 2: 5}
+    assert marks(service) == {1: 5, 2: 5}
 
 
 def test_where_nobody_answers_two_are_enough_and_the_others_come_first_the_next_time():
     service, subscriber = subscribed(partitions=4)
     for partition in range(4):
         subscriber.acknowledge(partition, 4)
-    service.acknowledge_errors = dict.fromkeys((0, 1), errors.StoreUnavailableError("later"))
+    fail(service, dict.fromkeys((0, 1), errors.StoreUnavailableError("later")))
     for _ in range(2):
         with pytest.raises(errors.StoreUnavailableError):
             subscriber.flush()
@@ -230,9 +249,9 @@ def test_where_nobody_answers_two_are_enough_and_the_others_come_first_the_next_
 
 def test_records_come_while_acknowledgements_of_a_partition_fail():
     """The records may be the remedy: a cursor with too many open ranges is relieved by what lies between them."""
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     service, subscriber = subscribed(runtime=runtime, max_records=1)
-    service.acknowledge_errors[0] = errors.ThrottledError("too many open ranges")
+    fail(service, {0: errors.ThrottledError("too many open ranges")})
     with subscriber:
         each = iter(subscriber)
         next(each)
@@ -242,13 +261,13 @@ def test_records_come_while_acknowledgements_of_a_partition_fail():
             next(each)
         each = iter(subscriber)
         assert [next(each)[1].offset for _ in range(3)] == [1, 2, 3]
-        service.acknowledge_errors.clear()
+        service.scripts.clear()
 
 
 def test_a_damaged_log_is_told_once():
     """Acknowledgements that were kept would be sent again by each call from then on, and fail each time."""
     service, subscriber = subscribed(partitions=2)
-    service.acknowledge_errors[0] = errors.CorruptLogError("damaged")
+    fail(service, {0: errors.CorruptLogError("damaged")})
     for partition in range(2):
         subscriber.acknowledge(partition, 4)
     with pytest.raises(errors.CorruptLogError):
@@ -281,13 +300,13 @@ def test_a_thread_that_acknowledges_while_another_closes_loses_nothing():
     acknowledgements._lock.release()
     worker.join(PATIENCE_S)
 
-    assert service.marks == {0: 5, 1: 5}
+    assert marks(service) == {0: 5, 1: 5}
     subscriber.close()
 
 
 def test_close_raises_what_it_could_not_send_and_is_closed_all_the_same():
     service, subscriber = subscribed()
-    service.acknowledge_errors[0] = errors.SessionSeveredError("somebody came")
+    fail(service, {0: errors.SessionSeveredError("somebody came")})
     with pytest.raises(errors.SessionSeveredError), subscriber:
         subscriber.acknowledge(0, 4)
 
@@ -298,14 +317,14 @@ def test_close_raises_what_it_could_not_send_and_is_closed_all_the_same():
 
 @pytest.mark.parametrize("iterate", [iter, lambda subscriber: subscriber.pages()])
 def test_no_record_is_lost_by_an_error_of_gathered_acknowledgements(iterate):
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     service, subscriber = subscribed(runtime=runtime, max_records=2)
-    service.acknowledge_errors[0] = errors.StoreUnavailableError("try again")
+    fail(service, {0: errors.StoreUnavailableError("try again")})
     seen = []
     with subscriber:
         for failures in range(6):
             if failures == 4:
-                service.acknowledge_errors.clear()
+                service.scripts.clear()
             try:
                 for _, found in iterate(subscriber):
                     seen += found if isinstance(found, list) else [found]
@@ -324,4 +343,4 @@ def test_a_negative_time_is_refused_before_anything_is_made():
     with pytest.raises(ValueError, match="ack_every_ms=-1"):
         client.subscribe("t", "s", ack_every_ms=-1)
 
-    assert service.seen["PUT subscription"] == 0
+    assert service.count("putSubscription") == 0

@@ -25,12 +25,9 @@ from fenceline.client.types import CommittedOffset
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef
 from fenceline.model.transaction import OnceMark, ProducerPair
-from fenceline.runtime import ThreadRuntime
-from tests.support.fake_regions import FakeRegion
-from tests.support.fake_sessions import FakeSessions
-from tests.support.fake_transactions import FakeTransactions
 from tests.support.patience import PATIENCE_S
 from tests.support.runtime import FakeRuntime
+from tests.support.wire import Wire
 
 ENDS = {"close", "__exit__"}
 # The same in every process; a child may need them to make its own.
@@ -61,19 +58,18 @@ def arguments_of(function):
 @pytest.fixture(scope="module")
 def world():
     """One object of each public class, and all requests that were sent."""
-    sessions, transactions = FakeSessions(lease_ms=60_000), FakeTransactions()
-    region = FakeRegion("a", FakeRuntime())
-    client = sessions.client(ThreadRuntime(), retry_ms=0)
+    service = Wire()
+    client = service.client(FakeRuntime(), retry_ms=0)
     with ExitStack() as stack:
         session = stack.enter_context(client.session())
         owner = stack.enter_context(client.own("t/0", session=session))
         producer = stack.enter_context(client.producer("t", owner=owner))
-        transactional = stack.enter_context(transactions.client().transactional_producer("id"))
+        transactional = stack.enter_context(client.transactional_producer("id"))
         made = {
             fenceline.Client: client,
             fenceline.Delivery: producer.send(value=b"x"),
             fenceline.FailoverSubscriber: stack.enter_context(
-                fenceline.subscribe("t", "s", regions=[region.client()], follow=False)
+                fenceline.subscribe("t", "s", regions=[client], follow=False)
             ),
             fenceline.OpenTransaction: stack.enter_context(transactional.transaction()),
             fenceline.Owner: owner,
@@ -84,8 +80,7 @@ def world():
             fenceline.TransactionalProducer: transactional,
         }
         producer.flush()
-        sent = (sessions.requests, sessions.requests_of_sessions, transactions.requests, region.asked)
-        yield SimpleNamespace(made=made, sent=lambda: [len(one) for one in sent])
+        yield SimpleNamespace(made=made, sent=lambda: len(service.sent))
 
 
 # By the argument's name, or ``call.name``: what the call takes.

@@ -18,10 +18,8 @@ from fenceline.client.accumulator import Accumulator
 from fenceline.client.topic_watch import TopicWatch
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
-from tests.support.fake_service import FakeService, answers
-from tests.support.fake_sessions import FakeSessions
-from tests.support.fake_transactions import FakeTransactions
 from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.wire import Wire, answers
 
 FOREVER_MS = 3_600_000
 
@@ -33,7 +31,7 @@ def alone(monkeypatch):
 
 
 def test_what_was_never_flushed_is_sent_at_exit_without_a_word(capsys):
-    services = [FakeService(), FakeService()]
+    services = [Wire(), Wire()]
     producers = [service.client().producer("t", linger_ms=FOREVER_MS) for service in services]
     deliveries = [producer.send(value=b"a") for producer in producers]
 
@@ -55,7 +53,7 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
         assert opened.wait(PATIENCE_S)
         return append()
 
-    services = [FakeService(faults=[hangs]) for _ in range(3)]
+    services = [Wire(faults={"appendRecords": [hangs]}) for _ in range(3)]
     for service in services:
         producer = service.client().producer("t", linger_ms=FOREVER_MS)
         producer.send(value=b"a")
@@ -87,7 +85,7 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
     ],
 )
 def test_a_callback_of_a_dropped_record_may_wait_for_a_thread_that_uses_the_producer(end):
-    producer = FakeService().client().producer("t", linger_ms=FOREVER_MS)
+    producer = Wire().client().producer("t", linger_ms=FOREVER_MS)
     ended = []
 
     def ask(_):
@@ -102,7 +100,7 @@ def test_a_callback_of_a_dropped_record_may_wait_for_a_thread_that_uses_the_prod
 
 
 def test_a_callback_that_ends_the_program_leaves_no_dropped_record_undone():
-    producer = FakeService().client().producer("t", linger_ms=FOREVER_MS)
+    producer = Wire().client().producer("t", linger_ms=FOREVER_MS)
     deliveries = []
     for _ in range(2):
         deliveries.append(producer.send(value=b"a"))
@@ -143,9 +141,9 @@ def interrupt(_number, _frame):
 @pytest.mark.parametrize("of", ["records", "topics", "session"])
 def test_an_interrupt_at_any_moment_leaves_no_lock_taken(of):
     """Else the program waits for ever at its end, for the thread that sends."""
-    service = FakeSessions()
+    service = Wire()
     with service.client(ThreadRuntime()) as client, client.session() as session:
-        watch = TopicWatch(client, service.answer, is_paused=True)
+        watch = TopicWatch(client, service.handle_request, is_paused=True)
         records = Accumulator(ThreadRuntime(), linger_ms=0, batch_bytes=1_000, buffer_bytes=1_000)
         work = {"records": records.seal, "topics": watch.pause, "session": session._held}[of]
         before = signal.signal(signal.SIGALRM, interrupt)
@@ -164,7 +162,7 @@ def test_an_interrupt_at_any_moment_leaves_no_lock_taken(of):
 
 
 def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsys):
-    service = FakeService(faults=[answers(errors.InvalidTimestampError("no"))])
+    service = Wire(faults={"appendRecords": [answers(errors.InvalidTimestampError("no"))]})
     client = service.client()
     producer = client.producer("t", linger_ms=FOREVER_MS)
     for _ in range(3):
@@ -173,7 +171,7 @@ def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsy
     assert "fenceline: 3 records could not be sent" in (said := capsys.readouterr().err)
     assert said.endswith("topics=t reason=INVALID_TIMESTAMP\n")
 
-    service.faults = [answers(errors.InvalidTimestampError("no"))]
+    service.faults["appendRecords"] = [answers(errors.InvalidTimestampError("no"))]
     producer = client.producer("t", linger_ms=0)
     with pytest.raises(errors.InvalidTimestampError):
         producer.send(value=b"a").result(60_000)
@@ -182,7 +180,7 @@ def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsy
 
 
 def test_nothing_is_sent_of_a_block_that_an_exception_left_nor_of_a_closed_producer(capsys):
-    service = FakeService()
+    service = Wire()
     with suppress(KeyError), service.client().producer("t", linger_ms=FOREVER_MS) as producer:
         producer.send(value=b"a")
         raise KeyError
@@ -196,19 +194,19 @@ def test_nothing_is_sent_of_a_block_that_an_exception_left_nor_of_a_closed_produ
 
 
 def test_nothing_of_a_transaction_is_sent_or_ended():
-    service = FakeTransactions()
+    service = Wire()
     with service.client().transactional_producer("id", linger_ms=FOREVER_MS) as producer:
         txn = producer.transaction()
         txn.__enter__()
         txn.send("t", value=b"a")
         program_exit.flush_all()
         assert service.produced == []
-        assert [what for what, _ in service.asked] == ["ids"]
+        assert [one.operation for one in service.sent] == ["createProducerId", "getTopic"]
         assert txn.outcome == "open"
 
 
 def test_another_processs_producers_are_left_alone(monkeypatch):
-    service = FakeService()
+    service = Wire()
     producer = service.client().producer("t", linger_ms=FOREVER_MS)
     producer.send(value=b"a")
     for watched in program_exit._open:
@@ -224,7 +222,7 @@ def test_ctrl_c_ends_the_wait_and_the_count_is_told_all_the_same(capsys, monkeyp
 
     monkeypatch.setattr(program_exit, "wait", interrupted)
     opened = threading.Event()
-    service = FakeService(faults=[lambda append: opened.wait(PATIENCE_S) and append()])
+    service = Wire(faults={"appendRecords": [lambda append: opened.wait(PATIENCE_S) and append()]})
     service.client().producer("t", linger_ms=FOREVER_MS).send(value=b"a")
     with pytest.raises(KeyboardInterrupt):
         program_exit.flush_all()

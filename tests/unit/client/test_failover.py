@@ -11,9 +11,9 @@ from fenceline import errors, subscribe
 from fenceline.client import failover, stay
 from fenceline.client.topic_watch import LOOK_MS
 from tests.support.fake_regions import FakeRegion
-from tests.support.fake_service import refused
 from tests.support.patience import wait_until
 from tests.support.runtime import FakeRuntime
+from tests.support.wire import refused
 
 
 @pytest.fixture(autouse=True)

@@ -7,15 +7,20 @@ import pytest
 
 from fenceline import errors
 from fenceline.client.owner import Owner
-from fenceline.runtime import ThreadRuntime
-from tests.support.fake_sessions import FakeSessions
-from tests.support.patience import wait_until
+from tests.support.runtime import FakeRuntime
+from tests.support.wire import Wire, answers, loses_the_request, refused
+from tests.unit.client.sessions import closed, until
 
 OWNED = errors.ResourceOwnedError("somebody has it", resource="r", generation=3)
 
 
+def sever(service):
+    """Let the service refuse each heartbeat as that of a session that another one severed."""
+    service.scripts["renewSession"] = lambda *_: refused(errors.SessionSeveredError("somebody came"))
+
+
 def client_of(service):
-    return service.client(ThreadRuntime(), retry_ms=0)
+    return service.client(FakeRuntime(), retry_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -27,44 +32,46 @@ def client_of(service):
     ],
 )
 def test_resources_are_owned_in_one_request_and_given_back_with_the_session(resources, generation, expected):
-    service = FakeSessions()
+    service = Wire()
     with client_of(service).own(resources, group="g", generation=generation) as owner:
         assert {name: one.fencing_token for name, one in owner.owned.items()} == {
-            one["resource"]: 5 for one in expected
+            one["resource"]: service.outside.ownership(one["resource"], group="g").fencing_token for one in expected
         }
         owner.check()
 
-    assert service.bodies["own"] == [{"session_id": "s1", "group": "g", "resources": expected}]
-    assert service.closed == ["s1"]
-    assert "release" not in service.bodies
+    assert service.values("ownResources") == [{"session_id": owner.session_id, "group": "g", "resources": expected}]
+    assert closed(service) == [owner.session_id]
+    assert service.count("releaseResources") == 0
 
 
 def test_under_a_session_that_goes_on_they_are_released():
-    service = FakeSessions()
+    service = Wire()
     client = client_of(service)
     with client.session() as session:
         with client.own(["a", "b"], session=session):
             pass
-        assert service.bodies["release"] == [{"session_id": "s1", "resources": ["a", "b"]}]
-        assert service.closed == []
+        asked = {"session_id": session.session_id, "resources": ["a", "b"]}
+        assert service.values("releaseResources") == [asked]
+        assert closed(service) == []
 
 
 def test_a_refusal_leaves_no_session_behind():
-    service = FakeSessions(own_errors=[OWNED])
+    service = Wire()
+    service.outside.take(service.outside.create_session().session_id, {"r": 3})
 
     with pytest.raises(errors.ResourceOwnedError) as caught:
         client_of(service).own("r")
 
     assert caught.value.generation == 3
-    assert service.closed == ["s1"]
-    assert service.seen["own"] == 1
+    (asked,) = service.values("ownResources")
+    assert closed(service) == [asked["session_id"]]
 
 
 def test_a_lock_waits_until_it_is_free_and_tells_once_that_it_does():
-    service = FakeSessions(own_errors=[OWNED, OWNED, OWNED])
+    service = Wire(faults={"ownResources": [answers(OWNED)] * 3})
     waiting = []
     with client_of(service).own("r", wait_ms=None, on_wait=waiting.append):
-        assert service.seen["own"] == 4
+        assert service.count("ownResources") == 4
 
     assert len(waiting) == 1
 
@@ -74,58 +81,64 @@ UNKNOWN = errors.OutcomeUnknownError("not all of it is done; send it again")
 
 def test_a_lock_waits_on_behind_an_answer_that_was_lost(caplog):
     """The same request of the same session answers the same, whatever became of the one before."""
-    service = FakeSessions(own_errors=[OWNED, UNKNOWN, UNKNOWN, OWNED])
+    service = Wire(faults={"ownResources": [answers(one) for one in (OWNED, UNKNOWN, UNKNOWN, OWNED)]})
     waiting = []
-    with client_of(service).own("r", wait_ms=None, on_wait=waiting.append):
-        assert service.seen["own"] == 5
-        assert len({body["session_id"] for body in service.bodies["own"]}) == 1
+    with client_of(service).own("r", wait_ms=None, on_wait=waiting.append) as owner:
+        assert service.count("ownResources") == 5
+        assert {body["session_id"] for body in service.values("ownResources")} == {owner.session_id}
 
     assert [one.code for one in waiting] == ["RESOURCE_OWNED"]
-    line = "the service's answer about ownership was lost; the client asks again: session=s1…"
+    line = f"the service's answer about ownership was lost; the client asks again: session={owner.session_id[:8]}…"
     assert caplog.text.count(line) == 2
 
 
 def test_a_lost_answer_is_told_to_who_does_not_wait():
-    service = FakeSessions(own_errors=[UNKNOWN] * 1_000)
+    service = Wire()
+    service.scripts["ownResources"] = lambda *_: refused(UNKNOWN)
 
     for wait_ms, most in ((0, 1), (120, 10)):
-        service.seen["own"] = 0
+        service.sent.clear()
         with pytest.raises(errors.OutcomeUnknownError):
             client_of(service).own("r", wait_ms=wait_ms)
-        assert 1 <= service.seen["own"] <= most
-    assert service.closed == ["s1", "s2"]
+        assert 1 <= service.count("ownResources") <= most
+        assert closed(service) == [service.values("ownResources")[0]["session_id"]]
 
 
 def test_waiting_ends_when_nobody_answers_anything_for_as_long_as_a_lease():
-    service = FakeSessions(own_errors=[UNKNOWN] * 6, is_silent=True)
+    service = Wire()
+    service.scripts["ownResources"] = lambda *_: refused(UNKNOWN)
+    service.scripts["renewSession"] = lambda *_: loses_the_request(None)
 
     with pytest.raises(errors.OutcomeUnknownError):
         client_of(service).own("r", wait_ms=None)
 
-    assert service.closed == ["s1"]
+    assert closed(service) == [service.values("ownResources")[0]["session_id"]]
 
 
 def test_waiting_ends_with_the_refusal_when_its_time_is_over():
-    service = FakeSessions(own_errors=[OWNED] * 1_000)
+    service = Wire()
+    service.outside.take(service.outside.create_session().session_id, {"r": None})
 
     with pytest.raises(errors.ResourceOwnedError):
         client_of(service).own("r", wait_ms=120)
 
-    assert 1 < service.seen["own"] < 10
-    assert service.closed == ["s1"]
+    assert 1 < service.count("ownResources") < 10
+    assert closed(service) == [service.values("ownResources")[0]["session_id"]]
 
 
 def test_a_stale_generation_is_not_waited_for():
-    service = FakeSessions(own_errors=[errors.StaleGenerationError("too low", resource="r", generation=9)])
+    service = Wire(
+        faults={"ownResources": [answers(errors.StaleGenerationError("too low", resource="r", generation=9))]}
+    )
 
     with pytest.raises(errors.StaleGenerationError):
         client_of(service).lock("r")
 
-    assert service.seen["own"] == 1
+    assert service.count("ownResources") == 1
 
 
 def test_what_was_given_back_is_not_kept_by_a_session_that_goes_on():
-    service = FakeSessions(lease_ms=60_000)
+    service = Wire()
     client = client_of(service)
     with client.session() as session:
         with client.own("r", session=session, on_severed=lambda error: None) as owner:
@@ -136,77 +149,96 @@ def test_what_was_given_back_is_not_kept_by_a_session_that_goes_on():
 
 
 def test_what_is_held_under_a_session_is_lost_with_it_also_when_it_comes_late():
-    service = FakeSessions()
+    service = Wire()
     client = client_of(service)
     told = []
     with client.session() as session:
         owners = [client.own(name, session=session, on_severed=told.append) for name in "ab"]
-        service.heartbeat_error = errors.SessionSeveredError("somebody came")
-        wait_until(lambda: len(told) == 2)
+        sever(service)
+        until(session, lambda: len(told) == 2)
         late = Owner(client, session, None, [], is_session_own=False)
 
     assert [one.loss.code for one in (*owners, late)] == ["SESSION_SEVERED"] * 3
 
 
 def test_whoever_is_severed_is_told_once_and_gives_nothing_back():
-    service = FakeSessions()
+    service = Wire()
     told = []
     with client_of(service).own("r", on_severed=told.append) as owner:
-        service.heartbeat_error = errors.SessionSeveredError("somebody came")
-        wait_until(lambda: told)
+        sever(service)
+        until(owner, lambda: told)
         with pytest.raises(errors.SessionSeveredError):
             owner.check()
 
     assert [one.code for one in told] == ["SESSION_SEVERED"]
-    assert service.closed == []
+    assert closed(service) == []
 
 
 def test_an_ownership_ends_with_its_lease_also_when_nobody_answers():
     """A lock is nothing but its lease: another session may have the lock once it lapsed."""
-    service = FakeSessions()
+    service = Wire()
     told = []
     with client_of(service).own("r", on_severed=told.append) as owner:
-        service.is_silent = True
-        wait_until(lambda: told)
-        service.heartbeat_error = errors.SessionSeveredError("somebody came")
-        service.is_silent = False
-        wait_until(lambda: owner.session.loss is not None)
+        service.scripts["renewSession"] = lambda *_: loses_the_request(None)
+        until(owner, lambda: told)
+        sever(service)
+        until(owner, lambda: owner.session.loss is not None)
 
     assert len(told) == 1
     assert told[0].code == "SESSION_EXPIRED"
     assert "the service answered no heartbeat in time" in told[0].detail
 
 
-@pytest.mark.parametrize("owner", [(None, 5), ("another", 5), ("s1", 6)])
-def test_what_somebody_took_while_the_session_went_on_is_noticed(owner):
-    service = FakeSessions()
+def nobody(_):
+    """Let the resource have no owner."""
+
+
+def another(outside):
+    outside.take(outside.create_session().session_id, {"t/0": 9}, group="g")
+
+
+@pytest.mark.parametrize("then", [nobody, another])
+def test_what_somebody_took_while_the_session_went_on_is_noticed(then):
+    service = Wire()
     told = []
-    with client_of(service).own("t/0", group="g", on_severed=told.append):
-        wait_until(lambda: service.seen["look at owner"] > 1)
+    with client_of(service).own("t/0", group="g", on_severed=told.append) as owner:
+        until(owner, lambda: service.count("getOwnership") > 1)
         assert told == []
-        service.owner = owner
-        wait_until(lambda: told)
+        service.outside.release(owner.session_id, ["t/0"], group="g")
+        then(service.outside)
+        until(owner, lambda: told)
 
     assert (told[0].code, told[0].resource) == ("OWNER_FENCED", "t/0")
-    assert service.bodies["look at owner"][0] == {"resource": "t/0", "group": "g"}
+    assert service.values("getOwnership")[0] == {"resource": "t/0", "group": "g"}
+
+
+def test_what_its_own_session_took_anew_is_no_longer_what_it_owned():
+    service = Wire()
+    told = []
+    with client_of(service).own("t/0", group="g", on_severed=told.append) as owner:
+        service.outside.release(owner.session_id, ["t/0"], group="g")
+        service.outside.take(owner.session_id, {"t/0": None}, group="g")
+        until(owner, lambda: told)
+    assert (told[0].code, told[0].resource) == ("OWNER_FENCED", "t/0")
 
 
 def test_an_owner_writes_under_its_session_and_token_until_it_is_severed():
-    service = FakeSessions(partitions=2)
+    service = Wire(partitions=2)
     client = client_of(service)
     with client.own(["t/1", "other/0"]) as owner, client.producer("t", owner=owner, linger_ms=0) as producer:
         producer.send(value=b"a").result(60_000)
-        service.heartbeat_error = errors.SessionSeveredError("somebody came")
-        wait_until(lambda: owner.loss is not None)
+        sever(service)
+        until(owner, lambda: owner.loss is not None)
         with pytest.raises(errors.SessionSeveredError):
             producer.send(value=b"late")
 
-    assert service.bodies["append"] == [{"session_id": "s1", "topic_epoch": "5"}]
+    token = owner.owned["t/1"].fencing_token
+    assert service.values("appendRecords") == [{"session_id": owner.session_id, "topic_epoch": str(token)}]
     assert service.stored(1) == [b"a"]
 
 
 def test_an_owner_whose_append_is_fenced_has_lost_what_it_owned():
-    service = FakeSessions(append_error=errors.ProducerFencedError("a fencer came", topic_epoch=6))
+    service = Wire(faults={"appendRecords": [answers(errors.ProducerFencedError("a fencer came", topic_epoch=6))]})
     client = client_of(service)
     told = []
     with client.own("t/0", on_severed=told.append) as owner:
@@ -220,18 +252,18 @@ def test_an_owner_whose_append_is_fenced_has_lost_what_it_owned():
 
 
 def test_a_producer_of_an_owner_that_goes_on_leaves_the_ownership_alone():
-    service = FakeSessions()
+    service = Wire()
     client = client_of(service)
     with client.own("t/0") as owner:
         with client.producer("t", owner=owner):
             pass
-        assert service.closed == []
+        assert closed(service) == []
         owner.check()
 
 
 @pytest.mark.parametrize(("resources", "group"), [("t/0", "g"), ("other/0", None), ("t/x", None), ("t", None)])
 def test_who_owns_no_partition_for_writing_cannot_write_as_an_owner(resources, group):
-    service = FakeSessions()
+    service = Wire()
     client = client_of(service)
     with (
         client.own(resources, group=group) as owner,

@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 
 import httpx
@@ -16,16 +17,9 @@ from fenceline.client.topic_watch import DOUBT_MS, LOOK_MS, RETRY_MS
 from fenceline.format import batch
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
-from tests.support.fake_service import (
-    FakeService,
-    MovedClock,
-    QuickRuntime,
-    answers,
-    loses_the_answer,
-    loses_the_request,
-    refuses_the_connection,
-)
 from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.runtime import AheadRuntime, FakeRuntime
+from tests.support.wire import Wire, answers, loses_the_answer, loses_the_request, refuses_the_connection
 
 FOREVER_MS = 3_600_000
 
@@ -42,25 +36,26 @@ def gate():
 
 
 def test_keyed_records_land_once_in_order_on_the_partition_of_their_key():
-    service = FakeService(partitions=4)
+    service = Wire(partitions=4)
     sent = [(str(n % 37).encode(), str(n).encode()) for n in range(5_000)]
 
     with service.client().producer("t", batch_bytes=2_000) as producer:
         deliveries = [producer.send(key=key, value=value) for key, value in sent]
 
+    stored = [service.stored(partition) for partition in range(4)]
     for partition in range(4):
-        assert service.stored(partition) == [value for key, value in sent if partition_of(key, 4) == partition]
+        assert stored[partition] == [value for key, value in sent if partition_of(key, 4) == partition]
     for (key, value), delivery in zip(sent, deliveries, strict=True):
         delivered = delivery.result()
         assert delivered.partition == partition_of(key, 4)
-        assert service.stored(delivered.partition)[delivered.offset] == value
+        assert stored[delivered.partition][delivered.offset] == value
         if delivered.offset > 20:
             break
     assert producer.acknowledged == 5_000
 
 
 def test_many_records_land_once_in_order_too():
-    service = FakeService(partitions=3)
+    service = Wire(partitions=3)
     sent = [Record(str(n).encode(), key=str(n % 50).encode(), timestamp=n) for n in range(10_000)]
 
     with service.client().producer("t") as producer:
@@ -73,7 +68,7 @@ def test_many_records_land_once_in_order_too():
 
 
 def test_a_batch_is_sent_when_it_is_full():
-    service = FakeService()
+    service = Wire()
     with service.client().producer("t", linger_ms=FOREVER_MS, batch_bytes=1_000, compression="none") as producer:
         for _ in range(100):
             producer.send(value=b"x" * 76)  # 100 with a record's overhead
@@ -83,7 +78,7 @@ def test_a_batch_is_sent_when_it_is_full():
 
 
 def test_a_batch_stays_within_what_the_topic_takes():
-    service = FakeService(config={"max.message.bytes": 2_000})
+    service = Wire(config={"max.message.bytes": 2_000})
     with service.client().producer("t", linger_ms=FOREVER_MS, compression="none") as producer:
         for _ in range(100):
             producer.send(value=b"x" * 100)
@@ -93,7 +88,7 @@ def test_a_batch_stays_within_what_the_topic_takes():
 
 
 def test_a_batch_that_is_not_full_is_sent_after_its_linger():
-    service = FakeService()
+    service = Wire()
     with service.client().producer("t", linger_ms=300) as producer:
         first, second = producer.send(value=b"a"), producer.send(value=b"b")
         assert (first.result(60_000).offset, second.result(60_000).offset) == (0, 1)
@@ -102,14 +97,14 @@ def test_a_batch_that_is_not_full_is_sent_after_its_linger():
 
 
 def test_one_batch_of_a_partition_is_in_flight_and_several_partitions_are():
-    """The fake service asserts the first half; the second needs two requests to meet."""
+    """The wire asserts the first half; the second needs two requests to meet."""
     meeting = threading.Barrier(2)
 
     def meets(append):
         meeting.wait(PATIENCE_S)
         return append()
 
-    service = FakeService(partitions=2, faults=[meets, meets])
+    service = Wire(partitions=2, faults={"appendRecords": [meets, meets]})
     with service.client().producer("t", batch_bytes=200, max_in_flight=4) as producer:
         for _ in range(50):
             producer.send(value=b"x" * 50, partition=0)
@@ -119,7 +114,7 @@ def test_one_batch_of_a_partition_is_in_flight_and_several_partitions_are():
 
 
 def test_a_batch_whose_answer_was_lost_is_sent_again_and_stored_once():
-    service = FakeService(faults=[None, loses_the_answer, loses_the_request, refuses_the_connection])
+    service = Wire(faults={"appendRecords": [None, loses_the_answer, loses_the_request, refuses_the_connection]})
     with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
         before = producer.send(value=b"a")
         producer.flush()
@@ -135,12 +130,14 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_and_stored_once():
 
 
 def test_sequences_wrap_behind_the_highest():
-    service = FakeService()
+    service = Wire()
     with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
         producer.send(value=b"a").on_done(lambda _: None)
         producer.flush()
         producer._identity.sequences[0] = 2**31 - 1  # two thousand million records later
-        service._last[(producer._identity.producer_id, 0)] = (2**31 - 1, 2**31 - 2, 0)
+        partition = service.partition()
+        known = partition._producers[producer._identity.producer_id]
+        partition._producers[producer._identity.producer_id] = replace(known, last_sequence=2**31 - 2)
         producer.send(value=b"b")
         producer.send(value=b"c")
         producer.flush()
@@ -151,7 +148,9 @@ def test_sequences_wrap_behind_the_highest():
 
 
 def test_after_a_failure_nothing_follows_on_that_partition_until_the_producer_is_renewed():
-    service = FakeService(partitions=2, faults=[answers(errors.InvalidTimestampError("early", record_errors=[]))])
+    service = Wire(
+        partitions=2, faults={"appendRecords": [answers(errors.InvalidTimestampError("early", record_errors=[]))]}
+    )
     with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
         failed = producer.send(value=b"a", partition=0)
         with pytest.raises(errors.InvalidTimestampError):
@@ -179,7 +178,7 @@ def test_after_a_failure_nothing_follows_on_that_partition_until_the_producer_is
 
 
 def test_without_idempotence_a_lost_batch_is_not_sent_again_and_the_next_stands_for_itself():
-    service = FakeService(faults=[loses_the_answer])
+    service = Wire(faults={"appendRecords": [loses_the_answer]})
     with service.client().producer("t", idempotent=False, linger_ms=FOREVER_MS) as producer:
         lost = producer.send(value=b"a")
         with pytest.raises(errors.OutcomeUnknownError):
@@ -193,7 +192,7 @@ def test_without_idempotence_a_lost_batch_is_not_sent_again_and_the_next_stands_
 
 
 def test_a_flush_tells_a_failure_once():
-    service = FakeService(faults=[answers(errors.InvalidTimestampError("early", record_errors=[]))])
+    service = Wire(faults={"appendRecords": [answers(errors.InvalidTimestampError("early", record_errors=[]))]})
     producer = service.client().producer("t")
     producer.send_many([Record(b"a")])
     with pytest.raises(errors.InvalidTimestampError):
@@ -204,7 +203,7 @@ def test_a_flush_tells_a_failure_once():
 
 
 def test_closing_tells_a_failure_too():
-    service = FakeService(faults=[answers(errors.UnknownTopicOrPartitionError("gone"))])
+    service = Wire(faults={"appendRecords": [answers(errors.UnknownTopicOrPartitionError("gone"))]})
 
     with pytest.raises(errors.UnknownTopicOrPartitionError), service.client().producer("t") as producer:
         producer.send(value=b"a")
@@ -212,7 +211,7 @@ def test_closing_tells_a_failure_too():
 
 def test_a_full_buffer_holds_the_sender_back_until_a_batch_is_settled():
     fault, opened = gate()
-    service = FakeService(faults=[fault])
+    service = Wire(faults={"appendRecords": [fault]})
     with service.client().producer("t", buffer_bytes=1_000, batch_bytes=400, linger_ms=FOREVER_MS) as producer:
         sent = []
         sender = threading.Thread(target=lambda: [sent.append(producer.send(value=b"x" * 76)) for _ in range(50)])
@@ -228,7 +227,7 @@ def test_a_full_buffer_holds_the_sender_back_until_a_batch_is_settled():
 
 
 def test_a_record_larger_than_the_buffer_goes_alone():
-    service = FakeService()
+    service = Wire()
     with service.client().producer("t", buffer_bytes=100) as producer:
         for _ in range(3):
             producer.send(value=b"x" * 1_000)
@@ -238,7 +237,7 @@ def test_a_record_larger_than_the_buffer_goes_alone():
 
 def test_a_producer_that_is_left_by_an_exception_sends_no_more():
     fault, opened = gate()
-    service = FakeService(faults=[fault])
+    service = Wire(faults={"appendRecords": [fault]})
     with suppress(KeyError), service.client().producer("t", linger_ms=0) as producer:
         sent = producer.send(value=b"a")
         wait_until(lambda: service.produced)
@@ -253,7 +252,7 @@ def test_a_producer_that_is_left_by_an_exception_sends_no_more():
 
 
 def test_a_closed_producer_takes_no_records():
-    service = FakeService()
+    service = Wire()
     with service.client().producer("t") as producer:
         pass
 
@@ -267,7 +266,7 @@ def test_a_fault_of_the_client_itself_reaches_the_caller_instead_of_hanging_it(m
     def breaks(append):
         raise ZeroDivisionError
 
-    service = FakeService(faults=[breaks])
+    service = Wire(faults={"appendRecords": [breaks]})
     producer = service.client().producer("t", max_in_flight=1, linger_ms=0)
     delivery = producer.send(value=b"a")
 
@@ -281,7 +280,7 @@ def test_a_fault_of_the_client_itself_reaches_the_caller_instead_of_hanging_it(m
 
 
 def test_a_callback_hears_of_its_delivery():
-    service = FakeService()
+    service = Wire()
     heard = []
     with service.client().producer("t") as producer:
         producer.send(value=b"a").on_done(lambda delivery: heard.append(delivery.result().offset))
@@ -290,7 +289,7 @@ def test_a_callback_hears_of_its_delivery():
 
 
 def test_records_without_a_key_go_to_the_next_partition_when_a_batch_is_full():
-    service = FakeService(partitions=3)
+    service = Wire(partitions=3)
     with service.client().producer("t", linger_ms=FOREVER_MS, batch_bytes=1_000) as producer:
         for _ in range(60):
             producer.send(value=b"x" * 76)
@@ -300,7 +299,7 @@ def test_records_without_a_key_go_to_the_next_partition_when_a_batch_is_full():
 
 
 def test_a_record_without_a_timestamp_gets_the_time_it_was_sent():
-    service = FakeService()
+    service = Wire()
     before = time.time_ns() // 1_000_000
     with service.client().producer("t") as producer:
         producer.send(value=b"a")
@@ -322,13 +321,13 @@ def test_a_record_without_a_timestamp_gets_the_time_it_was_sent():
     ],
 )
 def test_what_is_no_record_is_refused_where_it_is_given(wrong):
-    with FakeService().client().producer("t") as producer, pytest.raises((TypeError, ValueError)):
+    with Wire().client().producer("t") as producer, pytest.raises((TypeError, ValueError)):
         producer.send(**wrong)
     assert producer.acknowledged == 0
 
 
 def test_a_partition_that_the_topic_lacks_is_refused_where_it_is_given():
-    with FakeService(partitions=2).client().producer("t") as producer:
+    with Wire(partitions=2).client().producer("t") as producer:
         for partition in (-1, 2):
             with pytest.raises(errors.UnknownTopicOrPartitionError):
                 producer.send(value=b"x", partition=partition)
@@ -345,7 +344,7 @@ def test_a_partition_that_the_topic_lacks_is_refused_where_it_is_given():
     ],
 )
 def test_headers_are_given_as_a_mapping_or_as_pairs_and_read_as_pairs(given, stored):
-    service = FakeService()
+    service = Wire()
     client = service.client()
     with client.producer("t") as producer:
         producer.send(value=b"x", headers=given)
@@ -358,7 +357,7 @@ def test_headers_are_given_as_a_mapping_or_as_pairs_and_read_as_pairs(given, sto
 
 @pytest.mark.parametrize("headers", [{"name": "text"}, {b"name": b"x"}, [("name", "text")]])
 def test_a_header_that_is_no_name_and_bytes_is_refused_before_anything_is_sent(headers):
-    service = FakeService()
+    service = Wire()
     client = service.client()
     with (
         client.producer("t") as producer,
@@ -372,7 +371,7 @@ def test_a_header_that_is_no_name_and_bytes_is_refused_before_anything_is_sent(h
 
 
 def test_a_delivery_tells_the_next_offset_as_the_answer_does():
-    service = FakeService()
+    service = Wire()
     with service.client().producer("t") as producer:
         deliveries = [producer.send(value=b"%d" % n) for n in range(3)]
         producer.flush()
@@ -384,7 +383,7 @@ def test_a_producer_says_why_it_tries_again_until_something_is_stored():
     """A full disk is the server's answer, and no silence. A program that watches the producer sees it at once."""
     full = errors.StoreUnavailableError("the disk of the data directory is full; make room")
     fault, event = gate()
-    service = FakeService(faults=[answers(full), fault])
+    service = Wire(faults={"appendRecords": [answers(full), fault]})
     with service.client().producer("t") as producer:
         delivery = producer.send(value=b"a")
         wait_until(lambda: producer.trouble is not None)
@@ -395,7 +394,7 @@ def test_a_producer_says_why_it_tries_again_until_something_is_stored():
 
 
 def test_an_error_that_a_delivery_has_raised_is_not_raised_again_at_the_blocks_end():
-    service = FakeService(faults=[answers(errors.MessageTooLargeError("too large", bytes_max=1))])
+    service = Wire(faults={"appendRecords": [answers(errors.MessageTooLargeError("too large", bytes_max=1))]})
     with service.client().producer("t", linger_ms=0) as producer:
         with pytest.raises(errors.MessageTooLargeError):
             producer.send(value=b"a").result(60_000)
@@ -407,7 +406,7 @@ def test_an_error_that_no_delivery_has_raised_is_raised_at_the_blocks_end_also_b
         answers(errors.MessageTooLargeError("too large", bytes_max=1)),
         answers(errors.InvalidTimestampError("no")),
     ]
-    service = FakeService(partitions=2, faults=faults)
+    service = Wire(partitions=2, faults={"appendRecords": faults})
     with pytest.raises(errors.InvalidTimestampError), service.client().producer("t", linger_ms=0) as producer:  # noqa: PT012
         with pytest.raises(errors.MessageTooLargeError):
             producer.send(value=b"a", partition=0).result(60_000)
@@ -426,19 +425,19 @@ def test_of_very_many_errors_those_that_are_not_told_apart_are_raised_at_the_blo
 
 @pytest.mark.parametrize("first", [None, refuses_the_connection])
 def test_a_request_that_hangs_is_given_up_when_the_time_of_its_delivery_is_over(first):
-    runtime = QuickRuntime()
-    service = FakeService()
+    runtime = AheadRuntime()
     waited = []
 
-    def hangs(request, topic, partition):
+    def hangs(_):
         if first is not None and not waited:
             waited.append(0)
             return first(None)
+        request = service.produced[-1].request
         waited.append(request.extensions["timeout"]["read"] * 1_000)
         runtime.sleep_ms(waited[-1])
         raise httpx.ReadTimeout("the answer was lost")
 
-    service._produce = hangs
+    service = Wire(faults={"appendRecords": [hangs] * 9})
     client = service.client(runtime, timeout_ms=30_000)
     began = runtime.monotonic_ms()
     with client.producer("t", linger_ms=0, delivery_ms=2_000) as producer, pytest.raises(errors.OutcomeUnknownError):
@@ -450,7 +449,7 @@ def test_a_request_that_hangs_is_given_up_when_the_time_of_its_delivery_is_over(
 
 def growing(partitions=2, **options):
     """Return a service, a producer whose time the test moves, and what the producer says of growth."""
-    service, clock, told = FakeService(partitions=partitions), MovedClock(), []
+    service, clock, told = Wire(partitions=partitions), FakeRuntime(), []
 
     def note(topic, error):
         told.append((topic.partitions, error))
@@ -475,11 +474,11 @@ def test_a_partition_that_was_added_counts_from_the_next_look_on_and_no_record_c
         for key in keys:
             producer.send(key=key, value=b"before")
         producer.flush()
-        service.partitions = 5
+        service.grow(5)
         clock.pass_ms(LOOK_MS - 1)
         for key in keys:
             producer.send(key=key, value=b"not seen yet")
-        assert service.looks() == 1, "only the one that made the producer"
+        assert service.looks == 1, "only the one that made the producer"
         clock.pass_ms(1)
         wait_until(lambda: told)
         producer.flush()
@@ -489,7 +488,7 @@ def test_a_partition_that_was_added_counts_from_the_next_look_on_and_no_record_c
         producer.send(value=b"x", partition=4)
 
     assert told == [(5, None)]
-    assert service.looks() == 2
+    assert service.looks == 2
     assert homes(service).pop(None) == [4]
     expected = {key: [partition_of(key, 2), partition_of(key, 2), partition_of(key, 5)] for key in keys}
     assert {key: found for key, found in homes(service).items() if key} == expected
@@ -502,7 +501,7 @@ def test_a_partition_that_was_added_counts_from_the_next_look_on_and_no_record_c
 def test_records_without_a_key_go_to_added_partitions_too():
     service, clock, producer, told = growing(batch_bytes=100)
     with producer:
-        service.partitions = 3
+        service.grow(3)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: told)
         for _ in range(6):
@@ -524,16 +523,17 @@ def test_records_without_a_key_go_to_added_partitions_too():
 def test_a_look_that_fails_changes_nothing_and_comes_again(fault, pause_ms):
     service, clock, producer, told = growing()
     with producer:
-        service.partitions, service.topic_faults = 3, [fault]
+        service.faults["getTopic"] = [fault]
+        service.grow(3)
         clock.pass_ms(LOOK_MS)
         due_ms = clock.monotonic_ms() + pause_ms
-        wait_until(lambda: not service.topic_faults and producer._watch._due_ms == {"t": due_ms})
+        wait_until(lambda: not service.faults["getTopic"] and producer._watch._due_ms == {"t": due_ms})
         producer.send(key=b"key", value=b"x")
         producer.flush()
-        assert (service.looks(), told, producer._route.partitions) == (2, [], 2)
+        assert (service.looks, told, producer._route.partitions) == (2, [], 2)
         clock.pass_ms(pause_ms)
         wait_until(lambda: told)
-    assert (service.looks(), told) == (3, [(3, None)])
+    assert (service.looks, told) == (3, [(3, None)])
 
 
 @pytest.mark.parametrize(
@@ -552,7 +552,7 @@ def test_what_a_callback_of_growth_raises_is_told_and_the_looks_go_on(fault, mon
     producer._on_growth = raises
     with producer:
         for partitions in (3, 4):
-            service.partitions = partitions
+            service.grow(partitions)
             clock.pass_ms(LOOK_MS)
             wait_until(lambda partitions=partitions: len(heard) == partitions - 2)
         producer.send(value=b"x", partition=3)
@@ -563,32 +563,32 @@ def test_what_a_callback_of_growth_raises_is_told_and_the_looks_go_on(fault, mon
 def test_an_answer_that_shows_old_knowledge_is_followed_by_a_look_at_once_but_not_by_one_for_each():
     service, clock, producer, told = growing()
     with producer:
-        service.partitions = 3
+        service.grow(3)
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             producer.send(value=b"x", partition=2)
         wait_until(lambda: told)
-        service.partitions = 1  # created anew
+        service.recreate()
         for _ in range(50):
             with pytest.raises(errors.UnknownTopicOrPartitionError):
                 producer.send(value=b"x", partition=7)
-        assert service.looks() == 2
+        assert service.looks == 2
         clock.pass_ms(DOUBT_MS)
         wait_until(lambda: len(told) == 2)
         producer.send_many(Record(b"x", key=b"%d" % n) for n in range(9))
         producer.flush()
-        assert service.looks() == 3
+        assert service.looks == 3
         assert len(service.stored(0)) == 9
 
 
 def test_an_append_to_a_partition_that_is_not_there_is_followed_by_a_look():
     service, _, producer, told = growing()
     with suppress(errors.FencelineError), producer:
-        service.partitions = 1
+        service.recreate()
         producer.send(value=b"x", partition=1)
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             producer.flush()
         wait_until(lambda: told)
-    assert (service.looks(), told) == (2, [(1, None)])
+    assert (service.looks, told) == (2, [(1, None)])
 
 
 def test_a_producer_that_is_closed_looks_no_more():
@@ -597,7 +597,7 @@ def test_a_producer_that_is_closed_looks_no_more():
         leave(producer)
         clock.pass_ms(LOOK_MS)
         producer._watch._thread.join(PATIENCE_S)
-        assert service.looks() == 1
+        assert service.looks == 1
 
 
 def test_a_look_that_was_under_way_when_the_producer_was_closed_changes_nothing():
@@ -607,16 +607,16 @@ def test_a_look_that_was_under_way_when_the_producer_was_closed_changes_nothing(
         producer.close()
         return answer()
 
-    service.partitions, service.topic_faults = 3, [closes]
+    service.faults["getTopic"] = [closes]
+    service.grow(3)
     looks = producer._watch._thread
     clock.pass_ms(LOOK_MS)
     looks.join(PATIENCE_S)
     assert (told, producer._route.partitions) == ([], 2)
 
 
-def sized(service):
+def sized(service, bytes_max):
     """Return the number of records of each batch that was sent, and whether it was within what the topic takes."""
-    bytes_max = service.config["max.message.bytes"]
     return [(one.header.count, one.header.size <= bytes_max) for one in service.produced]
 
 
@@ -628,29 +628,29 @@ def test_a_batch_that_became_too_large_is_split_and_each_delivery_is_its_parts(i
         deliveries = [producer.send(value=b"%03d" % n + b"x" * 97) for n in range(100)]
         for delivery in deliveries:
             delivery.on_done(lambda one: heard.append(one.result(0).offset))
-        service.config["max.message.bytes"] = 2_000
+        service.configure(max_message_bytes=2_000)
         producer.flush()
         assert [delivery.is_done for delivery in deliveries] == [True] * 100
         assert [delivery.result(0).offset for delivery in deliveries] == list(range(100))
         later = [producer.send(value=b"x" * 100) for _ in range(100)]
-        wait_until(lambda: service.looks() == 2)
+        wait_until(lambda: service.looks == 2)
 
     assert [value[:3] for value in service.stored(0)[:100]] == [b"%03d" % n for n in range(100)]
-    assert sized(service)[0] == (100, False)
-    assert {is_within for _, is_within in sized(service)[1:]} == {True}, "what follows is smaller from the start"
+    assert sized(service, 2_000)[0] == (100, False)
+    assert {is_within for _, is_within in sized(service, 2_000)[1:]} == {True}, "what follows is smaller from the start"
     assert heard == list(range(100))
     assert later[-1].result().offset == 199
-    assert (producer.acknowledged, service.looks()) == (200, 2)
+    assert (producer.acknowledged, service.looks) == (200, 2)
 
 
 def test_a_limit_that_was_raised_makes_larger_batches_after_the_next_look():
     service, clock, producer, _ = growing(partitions=1, compression="none")
-    service.config["max.message.bytes"] = 500
+    service.configure(max_message_bytes=500)
     with producer:
         producer.send_many([Record(b"x" * 100) for _ in range(20)])
         producer.flush()
-        service.config["max.message.bytes"] = 100_000
-        service.produced.clear()
+        service.configure(max_message_bytes=100_000)
+        service.sent.clear()
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: producer._route.batch_bytes_max == 100_000 * 15 // 16)
         producer.send_many([Record(b"x" * 100) for _ in range(20)])
@@ -659,21 +659,21 @@ def test_a_limit_that_was_raised_makes_larger_batches_after_the_next_look():
 
 def test_a_batch_with_a_lost_answer_is_not_split_because_the_refusal_proves_nothing():
     refusal = answers(errors.MessageTooLargeError("too large", bytes_max=100))
-    service = FakeService(faults=[loses_the_answer, refusal])
+    service = Wire(faults={"appendRecords": [loses_the_answer, refusal]})
     with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
         lost = [producer.send(value=b"x" * 50) for _ in range(4)]
         with pytest.raises(errors.OutcomeUnknownError):
             producer.flush()
         with pytest.raises(errors.OutcomeUnknownError):
             lost[0].result(0)
-        wait_until(lambda: service.looks() == 2)
+        wait_until(lambda: service.looks == 2)
     assert len(service.produced) == 2
 
 
 def test_a_part_that_fails_for_good_fails_the_later_ones_as_it_fails_later_batches():
     too_large = answers(errors.MessageTooLargeError("too large", bytes_max=270))
     wrong = answers(errors.InvalidTimestampError("early", record_errors=[]))
-    service = FakeService(faults=[too_large, None, wrong])
+    service = Wire(faults={"appendRecords": [too_large, None, wrong]})
     with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
         deliveries = [producer.send(value=b"%d" % n + b"x" * 75) for n in range(6)]
         with pytest.raises(errors.InvalidTimestampError):
@@ -687,7 +687,7 @@ def test_a_part_that_fails_for_good_fails_the_later_ones_as_it_fails_later_batch
 
 def test_a_single_record_that_is_too_large_fails_alone_and_the_next_gets_its_sequence():
     service, _, producer, _ = growing(partitions=1, compression="none")
-    service.config["max.message.bytes"] = 500
+    service.configure(max_message_bytes=500)
     with producer:
         sizes = [100, 100, 900, 100, 100]
         deliveries = [producer.send(value=b"x" * size) for size in sizes]
@@ -701,7 +701,7 @@ def test_a_single_record_that_is_too_large_fails_alone_and_the_next_gets_its_seq
 
 
 def test_a_batch_that_must_get_its_offset_is_not_split():
-    service = FakeService(faults=[answers(errors.MessageTooLargeError("too large", bytes_max=100))])
+    service = Wire(faults={"appendRecords": [answers(errors.MessageTooLargeError("too large", bytes_max=100))]})
     with service.client().producer("t", linger_ms=FOREVER_MS, expected_offsets={0: 0}) as producer:
         producer.send_many([Record(b"x" * 50) for _ in range(4)])
         with pytest.raises(errors.MessageTooLargeError):
@@ -720,7 +720,7 @@ def test_the_parts_of_a_batch_are_dropped_with_what_was_not_sent():
         assert opened.wait(PATIENCE_S)
         return answers(errors.MessageTooLargeError("too large", bytes_max=100))(append)
 
-    service = FakeService(faults=[fault])
+    service = Wire(faults={"appendRecords": [fault]})
     with suppress(KeyError), service.client().producer("t", linger_ms=FOREVER_MS, batch_bytes=150) as producer:
         deliveries = [producer.send(value=b"x" * 51) for _ in range(2)]
         assert held.wait(PATIENCE_S)

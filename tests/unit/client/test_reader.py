@@ -1,8 +1,10 @@
 """The reader: order, starts, ends, positions."""
 
 import gc
+import struct
 import threading
 from base64 import b64encode
+from dataclasses import asdict
 
 import httpx
 import pytest
@@ -12,18 +14,24 @@ from fenceline.client import prefetch
 from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.record import Record
 from fenceline.model.results import Bounds, Page
-from tests.support.fake_service import FakeService, MovedClock, corrupt, refused
-from tests.support.fake_sessions import FakeSessions
 from tests.support.patience import PATIENCE_S, STALL_S, wait_until
+from tests.support.runtime import FakeRuntime
+from tests.support.wire import Wire, answers, refused
 
 
-def filled(partitions=1, batches=4, records=5):
-    """Return a service with ``batches`` × ``records`` in each partition, whose values are their offsets."""
-    service = FakeService(partitions=partitions)
+def filled(partitions=1, batches=4, records=5, open_from=None):
+    """Return a service with ``batches`` × ``records`` in each partition, whose values are their offsets.
+
+    From ``open_from`` on they are those of a transaction that stays open.
+    """
+    service = Wire(partitions=partitions)
     client = service.client()
     for partition in range(partitions):
         for batch in range(batches):
             values = [str(batch * records + n).encode() for n in range(records)]
+            if batch * records == open_from:
+                service.open_transaction(*values, *(b"open" for _ in range((batches - batch - 1) * records)))
+                break
             client.produce("t", partition, [Record(value, headers=[("p", b"%d" % partition)]) for value in values])
     return service, client
 
@@ -57,19 +65,18 @@ def test_a_reader_begins_where_it_is_told_also_inside_a_batch(start, expected):
 @pytest.mark.parametrize(("isolation", "first"), [("read_uncommitted", 20), ("read_committed", 15)])
 def test_the_latest_offset_is_the_end_of_what_the_reader_may_see(isolation, first):
     """Else a reader of what is committed would pass over what commits later."""
-    service, client = filled()
-    service.open_from = 15
+    service, client = filled(open_from=15)
 
     with client.reader("t", start="latest", isolation=isolation) as reader:
         assert reader.positions == {0: first}
         assert list(reader) == []
-    asked = [one.url.params["isolation"] for one in service.requests if "isolation" in one.url.params]
+    asked = [one.value["isolation"] for one in service.sent if "isolation" in one.value]
     assert set(asked) == {isolation}
 
 
 def test_the_earliest_record_is_the_first_one_kept():
     service, client = filled()
-    service.log_start = 6
+    service.outside.trim("t", 0, 6)
 
     with client.reader("t") as reader:
         assert next(iter(reader))[1].offset == 6
@@ -77,28 +84,22 @@ def test_the_earliest_record_is_the_first_one_kept():
 
 def view_of(service, *, deletes_to=0, horizon=0):
     """Let the service answer compacted reads by a view of this kind: all records, one on a page."""
-
-    def read(request, partition):
-        params = request.url.params
-        offset, since = int(params["offset"]), params.get("compacted_since")
-        if since is not None and deletes_to_now() > max(int(since), offset):
-            return refused(errors.ViewMovedError("it moved", compaction_horizon=horizon, deletes_to=deletes_to_now()))
-        rows = [] if offset == 20 else [{"offset": offset, "timestamp": 1, "value": b64encode(b"%d" % offset).decode()}]
-        shown = [{**row, "key": None, "headers": [], "topic_epoch": -1} for row in rows]
-        told = {"compaction_horizon": max(horizon, deletes_to_now()), "deletes_to": deletes_to_now()}
-        page = {"records": shown, "encoding": "base64", "position": offset + len(rows), **told}
-        return httpx.Response(200, json={**page, **service._bounds(partition)})
-
+    bounds = asdict(service.outside.offsets("t", 0).bounds)
     asked = []
 
-    def deletes_to_now():
-        return deletes_to if len(asked) > 3 else 0
+    def read(sent, _):
+        offset, since = int(sent.value["offset"]), sent.value.get("compacted_since")
+        asked.append(since)
+        deletes = deletes_to if len(asked) > 3 else 0
+        if since is not None and deletes > max(int(since), offset):
+            return refused(errors.ViewMovedError("it moved", compaction_horizon=horizon, deletes_to=deletes))
+        rows = [] if offset == 20 else [{"offset": offset, "timestamp": 1, "value": b64encode(b"%d" % offset).decode()}]
+        shown = [{**row, "key": None, "headers": [], "topic_epoch": -1} for row in rows]
+        told = {"compaction_horizon": max(horizon, deletes), "deletes_to": deletes}
+        page = {"records": shown, "encoding": "base64", "position": offset + len(rows), **told}
+        return httpx.Response(200, json={**page, **bounds})
 
-    def noted(request, partition):
-        asked.append(request.url.params.get("compacted_since"))
-        return read(request, partition)
-
-    service._read = noted
+    service.scripts["readRecords"] = read
     return asked
 
 
@@ -116,12 +117,13 @@ def test_a_reader_of_a_view_begins_anew_where_a_delete_may_be_missed_and_says_so
     assert "the reader of t/0 begins anew: it moved" in caplog.text
 
 
-BY_TIMESTAMP = {"compaction.order": "timestamp"}
+BY_TIMESTAMP = {"compaction.order": "timestamp", "delete.retention.ms": -1}
 
 
 def test_a_reader_of_a_table_by_timestamp_leaves_out_what_loses():
     """It loses against a record of the view, which lies before it: by time, then by region, then by offset."""
-    service = FakeService(config=BY_TIMESTAMP)
+    service = Wire(config=BY_TIMESTAMP)
+    service.fill(*[b"x"] * 7)
     rows = [("k", 5, "b"), ("l", 1, "b"), ("k", 4, "z"), ("k", 5, "a"), ("l", 1, "b"), ("k", 5, "c"), (None, 0, "a")]
     shown = [
         {"offset": n, "timestamp": at, "value": None, "key": key and b64encode(key.encode()).decode(), "origin": region}
@@ -131,34 +133,33 @@ def test_a_reader_of_a_table_by_timestamp_leaves_out_what_loses():
     bounds = {"log_start_offset": 0, "next_offset": 7, "last_stable_offset": 7}
     told = {"compaction_horizon": 2, "deletes_to": 0}
     page = {"records": records, "encoding": "base64", "position": 7, **bounds, **told}
-    service._read = lambda request, partition: httpx.Response(200, json=page)
-    service._bounds = lambda partition: bounds
-
+    service.scripts["readRecords"] = lambda *_: httpx.Response(200, json=page)
     with service.client().reader("t", compacted=True) as reader:
         assert [record.offset for _, record in reader] == [0, 1, 4, 5, 6]
-    assert [one.url.params.get("identity") for one in service.requests if "compacted" in one.url.params] == ["true"]
+    assert [one.get("identity") for one in service.values("readRecords") if "compacted" in one] == ["true"]
 
 
 @pytest.mark.parametrize("orders", [({}, BY_TIMESTAMP), (BY_TIMESTAMP, {})])
 def test_a_reader_that_begins_anew_takes_the_order_that_the_topic_has_then(orders):
     """Also if the topic could not be asked at first, and the caller goes on."""
-    service = FakeService(config=orders[0], topic_faults=[None, lambda _: refused(errors.NotAuthorizedError("no"))])
+    service = Wire(config=orders[0], faults={"getTopic": [None, answers(errors.NotAuthorizedError("no"))]})
+    service.fill(b"x", b"x")
     bounds = {"log_start_offset": 0, "next_offset": 2, "last_stable_offset": 2}
     rows = [{"offset": n, "timestamp": 9 - n, "value": None, "key": "aw==", "origin": "a"} for n in range(2)]
     moved = [errors.ViewMovedError("it moved", compaction_horizon=2, deletes_to=0)] * 2
     asked = []
 
-    def read(request, partition):
-        at = int(request.url.params["offset"])
-        asked.append(request.url.params["compaction_order"])
+    def read(sent, _):
+        at = int(sent.value["offset"])
+        asked.append(sent.value["compaction_order"])
         if at and moved:
-            service.config = orders[1]
+            service.outside.alter_topic("t", config={"compaction.order": None, **orders[1]})
             return refused(moved.pop())
         shown = [{**row, "headers": [], "topic_epoch": -1} for row in rows[at : at + 1]]
         told = {"compaction_horizon": 2, "deletes_to": 0}
         return httpx.Response(200, json={"records": shown, "encoding": "base64", "position": at + 1, **bounds, **told})
 
-    service._read, service._bounds = read, lambda partition: bounds
+    service.scripts["readRecords"] = read
     with service.client().reader("t", [0], compacted=True) as reader:
         assert next(iter(reader))[1].offset == 0
         with pytest.raises(errors.NotAuthorizedError):
@@ -177,8 +178,7 @@ def test_a_reader_of_a_view_whose_deletes_lie_behind_it_goes_on():
 
 def test_a_reader_of_a_view_reads_to_the_end_of_the_view():
     """The newest record of a key may lie beyond where the log ended at first; what it replaced is gone."""
-    service, client = filled()
-    service.open_from = 5
+    service, client = filled(open_from=5)
     view_of(service, horizon=18)
 
     with client.reader("t", compacted=True, isolation="read_committed") as reader:
@@ -188,7 +188,7 @@ def test_a_reader_of_a_view_reads_to_the_end_of_the_view():
 def test_pages_are_the_same_records_in_lists():
     _, client = filled(partitions=2)
 
-    with client.reader("t") as reader:
+    with client.reader("t", max_bytes=1) as reader:
         pages = list(reader.pages())
 
     assert all(len(records) == 5 for _, records in pages)
@@ -222,7 +222,7 @@ def test_a_reader_that_was_left_in_the_middle_of_a_page_goes_on_there():
 
 def test_pages_go_on_where_iterating_was_left():
     _, client = filled()
-    with client.reader("t") as reader:
+    with client.reader("t", max_bytes=1) as reader:
         next(iter(reader))
         rest = [record.offset for _, records in reader.pages() for record in records]
 
@@ -238,7 +238,7 @@ def test_a_reader_that_does_not_follow_ends_where_the_log_ended_when_it_began():
                 client.produce("t", 0, [Record(b"later")])
 
     assert record.offset < 21
-    assert service.next_offset(0) > 30
+    assert len(service.stored(0)) > 30
 
 
 def test_a_follower_sees_what_comes_later(monkeypatch):
@@ -258,8 +258,7 @@ def test_a_follower_holds_long_polls_and_short_ones_where_partitions_share_a_thr
         service, client = filled(partitions=partitions, batches=1)
         with client.reader("t", follow=True) as reader:
             next(iter(reader))
-        polls = [request for request in service.requests if "wait_ms" in request.url.params]
-        waits[partitions] = {int(request.url.params["wait_ms"]) for request in polls}
+        waits[partitions] = {int(one.value["wait_ms"]) for one in list(service.sent) if "wait_ms" in one.value}
 
     assert waits == {1: {10_000}, 2: {10_000}, 3: {500}}
 
@@ -297,7 +296,7 @@ def test_a_poll_that_the_service_did_not_hold_is_not_followed_by_another_at_once
 def test_records_that_were_trimmed_under_a_reader_are_an_error_not_a_gap():
     service, client = filled()
     with client.reader("t", start=2) as reader:
-        service.log_start = 10
+        service.outside.trim("t", 0, 10)
         with pytest.raises(errors.OffsetOutOfRangeError) as caught:
             list(reader.pages())
         with pytest.raises(errors.OffsetOutOfRangeError):  # never taken for the end
@@ -308,29 +307,27 @@ def test_records_that_were_trimmed_under_a_reader_are_an_error_not_a_gap():
 
 def test_a_page_that_is_no_batches_is_a_corrupt_log():
     service, client = filled()
-    service._logs[0][1] = corrupt(service._logs[0][1])
-    bodies = service._logs[0]
-    service._logs[0] = [bodies[0]]
-    service._read = lambda request, partition: _page(service, bodies, int(request.url.params["offset"]))
 
-    with client.reader("t") as reader, pytest.raises(errors.CorruptLogError, match="start=5"):
+    def corrupts(sent, carry_out):
+        answer = carry_out()
+        if sent.value["offset"] != "5":
+            return answer
+        torn = answer.content[:8] + struct.pack(">i", 2**30) + answer.content[12:]  # a length that does not fit
+        return httpx.Response(200, content=torn, headers=answer.headers)
+
+    service.scripts["readRecords"] = corrupts
+    with client.reader("t", max_bytes=1) as reader, pytest.raises(errors.CorruptLogError, match="start=5"):
         list(reader.pages())
-
-
-def _page(service, bodies, offset):
-    numbers = {"position": offset + 5, "log-start-offset": 0, "next-offset": 20, "last-stable-offset": 20}
-    headers = {f"fenceline-{name}": str(value) for name, value in numbers.items()}
-    return httpx.Response(200, content=bodies[offset // 5], headers=headers)
 
 
 def test_a_fault_of_the_client_itself_reaches_the_iteration_instead_of_hanging_it(monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     service, client = filled()
 
-    def breaks(request, partition):
+    def breaks(*_):
         raise ZeroDivisionError
 
-    service._read = breaks
+    service.scripts["readRecords"] = breaks
     with client.reader("t") as reader, pytest.raises(ZeroDivisionError):
         next(iter(reader))
     reader._fetching.threads[0].join(PATIENCE_S)
@@ -347,27 +344,27 @@ def test_a_fault_of_the_client_itself_reaches_the_iteration_instead_of_hanging_i
     ],
 )
 def test_a_topics_offsets_are_asked_for_a_hundred_at_once(partitions, asked):
-    service = FakeService(partitions=250)
+    service = Wire(partitions=250)
 
     told = service.client().topic_offsets("t", partitions)
 
     assert list(told) == (list(range(250)) if partitions is None else sorted(partitions))
-    spans = [(request.url.params["start_partition"], request.url.params["limit"]) for request in service.requests]
+    spans = [(one["start_partition"], one["limit"]) for one in service.values("listOffsets")]
     assert [(int(start), int(limit)) for start, limit in spans] == asked
 
 
 @pytest.mark.parametrize("partitions", [[3], [0, 7], [-1], [2, 500]])
 def test_the_offsets_of_a_partition_that_is_not_there_are_an_error(partitions):
     with pytest.raises(errors.UnknownTopicOrPartitionError):
-        FakeService(partitions=3).client().topic_offsets("t", partitions)
+        Wire(partitions=3).client().topic_offsets("t", partitions)
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_a_reader_of_many_partitions_finds_its_start_by_few_requests(start):
-    service = FakeService(partitions=120)
+    service = Wire(partitions=120)
     with service.client().reader("t", start=start) as reader:
         assert reader.positions == dict.fromkeys(range(120), 0)
-        assert sum(request.url.path.endswith("/offsets") for request in service.requests) == 2
+        assert service.count("listOffsets") == 2
 
 
 @pytest.mark.parametrize("what", ["__iter__", "pages"])
@@ -375,18 +372,18 @@ def test_a_reader_of_many_partitions_finds_its_start_by_few_requests(start):
 def test_a_follower_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(what, is_kept):
     before = set(threading.enumerate())
     _, client = filled(partitions=2)
-    reader = client.reader("t", follow=True) if is_kept else None
+    reader = client.reader("t", follow=True, max_bytes=1) if is_kept else None
 
     shown = []
     for _ in range(3):
-        for partition, record in getattr(reader or client.reader("t", follow=True), what)():
+        for partition, record in getattr(reader or client.reader("t", follow=True, max_bytes=1), what)():
             shown.append((partition, record.offset if what == "__iter__" else record[0].offset))
             break
         wait_until(lambda: set(threading.enumerate()) <= before)
 
     if is_kept:
         assert len(set(shown)) == 3  # each once
-    reader = client.reader("t", follow=True)
+    reader = client.reader("t", follow=True, max_bytes=1)
     del reader
     assert set(threading.enumerate()) <= before
 
@@ -407,7 +404,7 @@ def give(service, partition, value):
 
 def following(partitions=2, **options):
     """Return a service, its clock, which the test moves, and a reader that follows the topic."""
-    service, clock = FakeService(partitions=partitions), MovedClock()
+    service, clock = Wire(partitions=partitions), FakeRuntime()
     for partition in range(partitions):
         give(service, partition, b"before")
     return service, clock, service.client(clock).reader("t", follow=True, **options)
@@ -424,7 +421,7 @@ def quick_polls(monkeypatch):
 def test_a_follower_reads_partitions_that_are_added_from_their_beginning_whatever_its_start(start):
     service, clock, reader = following(start=start)
     with reader:
-        service.partitions = 20  # more than there are threads
+        service.grow(20)  # more than there are threads
         for partition in range(2, 20):
             give(service, partition, b"%d" % partition)
         clock.pass_ms(LOOK_MS)
@@ -437,17 +434,17 @@ def test_a_follower_reads_partitions_that_are_added_from_their_beginning_whateve
         assert next(each)[0] == 0
         assert reader.positions[19] == 1
         assert prefetch.THREADS_MAX <= len(reader._fetching.threads) <= prefetch.THREADS_MAX + 1
-    assert service.looks() == 2
+    assert service.looks == 2
 
 
 @pytest.mark.usefixtures("quick_polls")
 def test_a_follower_reads_an_added_partition_from_its_log_start():
     service, clock, reader = following(start="latest")
     with reader:
-        service.partitions = 3
+        service.grow(3)
         give(service, 2, b"trimmed")
         give(service, 2, b"kept")
-        service.log_start = 1
+        service.outside.trim("t", 2, 1)
         clock.pass_ms(LOOK_MS)
         assert next(iter(reader))[1].value == b"kept"
 
@@ -456,25 +453,19 @@ def test_a_follower_reads_an_added_partition_from_its_log_start():
 @pytest.mark.parametrize("refusal", [errors.StoreUnavailableError("away"), errors.NotAuthorizedError("no")])
 def test_a_look_whose_start_was_not_answered_is_made_again(refusal):
     service, clock, reader = following(start="latest")
-    told, offsets = [], service._topic_offsets
-
-    def refuses_once(request):
-        told.append(request)
-        return refused(refusal) if len(told) == 1 else offsets(request)
-
-    service._topic_offsets = refuses_once
+    service.faults["listOffsets"] = [answers(refusal)]
     with reader:
-        service.partitions = 3
+        service.grow(3)
         give(service, 2, b"x")
         reader._fetching.go_on()
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
+        wait_until(lambda: not service.faults["listOffsets"])
         clock.pass_ms(LOOK_MS)
         assert next(iter(reader))[1].value == b"x"
 
 
 def test_a_reader_of_partitions_by_name_and_one_that_ends_read_no_others():
-    client = FakeService(partitions=2).client()
+    client = Wire(partitions=2).client()
     for options in ({"partitions": [0], "follow": True}, {"follow": False}):
         with client.reader("t", **options) as reader:
             assert reader._new is None
@@ -494,7 +485,7 @@ def test_a_reader_that_is_closed_or_dropped_looks_no_more():
         gc.collect()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-        assert service.looks() == 1
+        assert service.looks == 1
 
 
 def starts_by(monkeypatch, before):
@@ -524,7 +515,7 @@ def test_a_partition_that_is_added_while_threads_end_and_begin_costs_none_of_the
             adds.join(PATIENCE_S)
         start()
 
-    service.partitions = 2
+    service.grow(2)
     adds = threading.Thread(target=reader.add, args=(1, 0))
     starts_by(monkeypatch, before)
     adds.start()
@@ -551,7 +542,7 @@ def test_a_reader_whose_thread_cannot_start_can_be_closed(monkeypatch):
 
 
 def test_positions_of_before_a_partition_was_added_are_a_start():
-    service = FakeService(partitions=3)
+    service = Wire(partitions=3)
     for partition in range(3):
         give(service, partition, b"%d" % partition)
     with service.client().reader("t", start={0: 1, 1: 0}) as reader:
@@ -560,40 +551,41 @@ def test_positions_of_before_a_partition_was_added_are_a_start():
 
 @pytest.mark.usefixtures("quick_polls")
 def test_a_reader_under_a_session_reads_an_added_partition_once_the_session_owns_it():
-    service, clock = FakeSessions(partitions=1), MovedClock()
-    with service.client(clock).reader("t", follow=True, group="g", session_id="s1") as reader:
-        service.partitions = 3
-        service.holds = [("g", "t/0"), ("g", "t/2"), ("another", "t/1")]
+    service, clock = Wire(partitions=1), FakeRuntime()
+    another, session_id = (service.outside.create_session().session_id for _ in range(2))
+    with service.client(clock).reader("t", follow=True, group="g", session_id=session_id) as reader:
+        service.grow(3)
+        service.outside.take(session_id, {"t/0": None, "t/2": None}, group="g")
+        service.outside.take(another, {"t/1": None}, group="g")
         give(service, 1, b"of another")
         give(service, 2, b"own")
         clock.pass_ms(LOOK_MS)
         each = iter(reader)
         assert next(each)[1].value == b"own"
-        service.holds.append(("g", "t/1"))
+        service.outside.take(session_id, {"t/1": 1}, group="g")
         clock.pass_ms(LOOK_MS)
         assert next(each)[1].value == b"of another"
 
 
 def added_table(config, answer):
     """Return a reader that follows a table, whose partition 1 was added and is answered by ``answer``."""
-    service, clock = FakeService(partitions=1, config=config), MovedClock()
+    service, clock = Wire(partitions=1, config=config), FakeRuntime()
     reader = service.client(clock).reader("t", follow=True, compacted=True)
     rest = {"headers": [], "topic_epoch": -1, "value": None, "encoding": "base64"}
     told = {"encoding": "base64", "compaction_horizon": 0, "deletes_to": 0}
+    bounds = {"log_start_offset": 0, "next_offset": 0, "last_stable_offset": 0}
 
-    def read(request, partition):
-        rows = answer(request.url.params) if partition == 1 else []
+    def read(sent, _):
+        rows = answer(sent.value) if sent.partition == 1 else []
         if isinstance(rows, errors.FencelineError):
             return refused(rows)
         records = [{**rest, **row, "key": b64encode(b"k").decode()} for row in rows]
-        offset = int(request.url.params["offset"])
+        offset = int(sent.value["offset"])
         position = records[-1]["offset"] + 1 if records else offset
-        return httpx.Response(
-            200, json={"records": records, "position": position, **told, **service._bounds(partition)}
-        )
+        return httpx.Response(200, json={"records": records, "position": position, **told, **bounds})
 
-    service._read = read
-    service.partitions = 2
+    service.scripts["readRecords"] = read
+    service.grow(2)
     clock.pass_ms(LOOK_MS)
     return reader
 
@@ -605,7 +597,7 @@ def test_a_follower_of_a_table_by_timestamp_leaves_out_what_loses_in_added_parti
         rows = [{"offset": n, "timestamp": 9 - n, "origin": "a"} for n in range(2)] if at == 0 else []
         return rows or [{"offset": at, "timestamp": 10, "origin": "a"}]
 
-    with added_table({"compaction.order": "timestamp"}, answer) as reader:
+    with added_table(BY_TIMESTAMP, answer) as reader:
         each = iter(reader)
         assert [next(each)[1].offset for _ in range(2)] == [0, 2]
 

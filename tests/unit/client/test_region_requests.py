@@ -9,7 +9,8 @@ from fenceline import errors
 from fenceline.client import Client
 from fenceline.model.region import Gap, PendingSnapshot, RegionStatus, ReplicationStatus, ShownSnapshot
 from fenceline.model.results import OriginEntry
-from tests.support.fake_service import QuickRuntime, refused
+from tests.support.runtime import AheadRuntime
+from tests.support.wire import refused
 
 REGION = {
     "region": "b",
@@ -50,7 +51,7 @@ def client_of(*script):
             raise item
         return item
 
-    return Client("http://fake", runtime=QuickRuntime(), http=httpx.MockTransport(answer)), asked
+    return Client("http://fake", runtime=AheadRuntime(), http=httpx.MockTransport(answer)), asked
 
 
 def ok(body, status=200):

@@ -15,15 +15,8 @@ from fenceline.client import Client
 from fenceline.client.transport import FIRST_CONNECTION_MS, PAUSE_LAST_MS
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef, SessionRef
-from tests.support.fake_service import (
-    FakeService,
-    QuickRuntime,
-    answers,
-    loses_the_answer,
-    loses_the_request,
-    refused,
-    refuses_the_connection,
-)
+from tests.support.runtime import AheadRuntime
+from tests.support.wire import Wire, answers, loses_the_answer, loses_the_request, refused, refuses_the_connection
 
 BOUNDS = {"log_start_offset": 0, "next_offset": 0, "last_stable_offset": 0}
 OFFSETS = {**BOUNDS, "topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
@@ -43,7 +36,7 @@ def client_of(*script, runtime=None, **options):
         return item
 
     transport = httpx.MockTransport(answer)
-    return Client("http://fake/", runtime=runtime or QuickRuntime(), http=transport, **options), seen
+    return Client("http://fake/", runtime=runtime or AheadRuntime(), http=transport, **options), seen
 
 
 @pytest.mark.parametrize("code", sorted(errors.TABLE))
@@ -108,7 +101,7 @@ def test_a_retry_answer_is_sent_again_even_for_what_must_not_be_repeated(error):
 
 
 def test_pauses_are_jittered_and_grow_to_a_bound_within_the_deadline():
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     client, _ = client_of(refused(errors.ThrottledError("busy")), runtime=runtime, retry_ms=30_000)
 
     with pytest.raises(errors.ThrottledError):
@@ -188,7 +181,7 @@ def refusal():
 
 
 def test_a_client_that_never_reached_its_service_soon_says_what_to_do_where_connections_are_refused():
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     client, seen = client_of(refusal(), runtime=runtime, retry_ms=600_000)
 
     with pytest.raises(errors.StoreUnavailableError) as caught:
@@ -205,7 +198,7 @@ def test_a_closed_port_is_told_as_refused():
     with socket.socket() as closed:  # bound, to keep others from it, and not listening
         closed.bind(("127.0.0.1", 0))
         url = f"http://user:password@127.0.0.1:{closed.getsockname()[1]}"
-        runtime = QuickRuntime()
+        runtime = AheadRuntime()
         with pytest.raises(errors.StoreUnavailableError) as caught:
             Client(url, runtime=runtime).health()
 
@@ -219,7 +212,7 @@ def test_a_closed_port_is_told_as_refused():
     "first", [httpx.Response(200, json=TOPIC), refused(errors.ThrottledError("busy")), httpx.ReadTimeout("x")]
 )
 def test_a_service_that_was_reached_once_is_waited_for_while_it_starts_again(first):
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     client, seen = client_of(first, *[refusal()] * 12, httpx.Response(200, json=TOPIC), runtime=runtime)
 
     client.topic("t")
@@ -232,7 +225,7 @@ def test_a_service_that_was_reached_once_is_waited_for_while_it_starts_again(fir
 
 def test_a_network_that_is_not_there_yet_is_waited_for_as_long_as_ever():
     """Only a refusal says that a machine is there, and no server on it."""
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     client, _ = client_of(httpx.ConnectError("network is unreachable"), runtime=runtime, retry_ms=20_000)
 
     with pytest.raises(errors.StoreUnavailableError, match="network is unreachable"):
@@ -242,7 +235,7 @@ def test_a_network_that_is_not_there_yet_is_waited_for_as_long_as_ever():
 
 
 def test_each_repetition_is_a_warning_that_says_what_and_why_and_how_often(caplog):
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     script = [refused(errors.ThrottledError("busy")), httpx.ReadTimeout("x"), httpx.Response(200, json=TOPIC)]
     client, _ = client_of(*script, runtime=runtime)
 
@@ -309,7 +302,7 @@ def test_a_read_that_is_never_answered_says_that_nothing_was_written():
 
 
 def test_an_append_with_a_sequence_is_sent_again_with_the_same_bytes_and_stored_once():
-    service = FakeService(faults=[loses_the_answer, refuses_the_connection, loses_the_request])
+    service = Wire(faults={"appendRecords": [loses_the_answer, refuses_the_connection, loses_the_request]})
 
     appended = service.client().produce("t", 0, [Record(b"x"), Record(b"y")], producer=IDEMPOTENT)
 
@@ -322,7 +315,7 @@ def test_an_append_with_a_sequence_is_sent_again_with_the_same_bytes_and_stored_
 @pytest.mark.parametrize("lost", [loses_the_answer, loses_the_request])
 def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(lost):
     """The refusal speaks of the second request only; the first may have been carried out."""
-    service = FakeService(faults=[lost, answers(errors.UnknownTopicOrPartitionError("gone"))])
+    service = Wire(faults={"appendRecords": [lost, answers(errors.UnknownTopicOrPartitionError("gone"))]})
 
     with pytest.raises(errors.OutcomeUnknownError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         service.client().produce("t", 0, [Record(b"x")], producer=IDEMPOTENT)
@@ -330,7 +323,7 @@ def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(lost):
 
 def test_an_append_with_a_sequence_that_is_never_answered_has_an_unknown_outcome():
     """So it is where the last answer was a retry error, too: that one speaks of its own request only."""
-    service = FakeService(faults=[loses_the_answer, *[answers(errors.ContendedError("busy"))] * 100])
+    service = Wire(faults={"appendRecords": [loses_the_answer, *[answers(errors.ContendedError("busy"))] * 100]})
 
     with pytest.raises(errors.OutcomeUnknownError):
         service.client(retry_ms=5_000).produce("t", 0, [Record(b"x")], producer=IDEMPOTENT)
@@ -344,14 +337,14 @@ def test_a_lost_trim_is_sent_again():
 
 
 def test_expected_offsets_travel_as_one_number_or_one_for_each_record():
-    service = FakeService()
+    service = Wire()
     client = service.client()
 
     client.produce("t", 0, [Record(b"x")], expected_offset=0)
     client.produce("t", 0, [Record(b"x"), Record(b"y")], expected_offset=[1, -1])
     client.produce("t", 0, [Record(b"x")])
 
-    assert [request.url.params.get("expected_offset") for request in service.requests] == ["0", "1,-1", None]
+    assert [one.value.get("expected_offset") for one in service.produced] == ["0", "1,-1", None]
 
 
 def test_topics_are_listed_page_by_page_until_there_are_no_more():
@@ -683,7 +676,7 @@ def test_a_proxy_that_refuses_the_way_shows_that_nothing_was_carried_out():
 
 
 def test_a_name_without_an_address_is_told_soon():
-    runtime = QuickRuntime()
+    runtime = AheadRuntime()
     nameless = httpx.ConnectError("[Errno -2] Name or service not known")
     nameless.__cause__ = socket.gaierror(-2, "Name or service not known")
     client, _ = client_of(nameless, runtime=runtime, retry_ms=30_000)

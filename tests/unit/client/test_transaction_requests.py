@@ -9,7 +9,8 @@ from fenceline import CommittedOffset, OnceMark, ProducerPair, TopicPartition, T
 from fenceline.client import Client
 from fenceline.client.types import Coordinator
 from fenceline.model.transaction import ShownProducerState, Transaction
-from tests.support.fake_service import QuickRuntime, refused
+from tests.support.runtime import AheadRuntime
+from tests.support.wire import refused
 
 PAIR = ProducerPair(7, 3)
 SHOWN = {
@@ -33,7 +34,7 @@ def client_of(*script):
         asked.append((request.method, path, json.loads(request.content) if request.content else None))
         return script[min(len(asked), len(script)) - 1]
 
-    return Client("http://fake", runtime=QuickRuntime(), http=httpx.MockTransport(answer)), asked
+    return Client("http://fake", runtime=AheadRuntime(), http=httpx.MockTransport(answer)), asked
 
 
 def ok(body):

@@ -6,8 +6,11 @@ import httpx
 import pytest
 
 from fenceline import Client, CommitOutcomeUnknownError, CommittedOffset, TransactionAbortedError, errors
-from tests.support.fake_service import QuickRuntime, answers, loses_the_answer, loses_the_request
-from tests.support.fake_transactions import FakeTransactions, block, raises
+from fenceline.format import keys
+from fenceline.ports import Delete
+from tests.support.runtime import AheadRuntime
+from tests.support.wire import Wire, answers, loses_the_answer, loses_the_request
+from tests.unit.client.transactions.blocks import TOPICS, block, fence, raises
 
 AWAY = answers(errors.StoreUnavailableError("the store is away"))
 BUSY = answers(errors.ConcurrentTransactionsError("it is being finished"))
@@ -33,7 +36,21 @@ def write(producer, value):
 
 
 def results(service):
-    return [body["result"] for what, body in service.asked if what == "end"]
+    return [body["result"] for body in service.values("endTransaction")]
+
+
+def time_out(service, pair):
+    """Let a transaction be open for too long, and a request of its producer meet it."""
+    service.clock.ahead_ms += 61_000
+    with pytest.raises(errors.ProducerFencedError):
+        service.outside.add_group_to_transaction("id", pair, "g")
+
+
+def forget(service):
+    """Do what a sweeper does with an id by which nothing was written for 7 days."""
+    key = keys.transaction_item("id")
+    items = service.service.items
+    items.write([Delete(key, items.get([key])[key].version)])
 
 
 def fences(service, first):
@@ -43,7 +60,7 @@ def fences(service, first):
         try:
             return first(carry_out)
         finally:
-            service.fence("id")
+            fence(service)
 
     return fault
 
@@ -55,8 +72,8 @@ def interrupts(carry_out=lambda: None):
 
 
 def test_a_commit_is_sent_again_until_it_is_answered():
-    service = FakeTransactions()
-    service.coordinator_faults["end"] = [loses_the_request, loses_the_answer, BUSY, AWAY]
+    service = Wire(*TOPICS)
+    service.faults["endTransaction"] = [loses_the_request, loses_the_answer, BUSY, AWAY]
     with producer_of(service) as producer:
         write(producer, b"a")
         write(producer, b"b")
@@ -66,11 +83,11 @@ def test_a_commit_is_sent_again_until_it_is_answered():
 
 
 def test_who_was_fenced_before_its_commit_knows_that_nothing_was_committed():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         txn = producer.transaction()
         with pytest.raises(errors.ProducerFencedError, match="this instance is fenced"):
-            block(txn, sends_a, lambda _: service.fence("id"))
+            block(txn, sends_a, lambda _: fence(service))
         assert txn.outcome == "aborted"
         for _ in range(2):
             with pytest.raises(errors.ProducerFencedError), producer.transaction():
@@ -81,10 +98,10 @@ def test_who_was_fenced_before_its_commit_knows_that_nothing_was_committed():
 
 
 def test_a_transaction_that_was_open_for_too_long_is_aborted_and_its_producer_fenced():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         with pytest.raises(errors.ProducerFencedError):
-            block(producer.transaction(), sends_a, lambda _: service.time_out("id"))
+            block(producer.transaction(), sends_a, lambda _: time_out(service, producer.pair))
         with pytest.raises(errors.ProducerFencedError), producer.transaction():
             pass
 
@@ -94,9 +111,9 @@ def test_a_transaction_that_was_open_for_too_long_is_aborted_and_its_producer_fe
 
 
 def test_a_batch_of_a_fenced_instance_makes_the_blocks_end_say_so():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
-        service.fence("id")
+        fence(service)
         with pytest.raises(errors.ProducerFencedError), producer.transaction() as txn:
             txn.send("t", value=b"a")
         assert txn.outcome == "aborted"
@@ -109,28 +126,28 @@ def test_a_batch_of_a_fenced_instance_makes_the_blocks_end_say_so():
     [(TransactionAbortedError("inside"), errors.ProducerFencedError), (KeyError("inside"), KeyError)],
 )
 def test_an_error_inside_the_block_that_the_abort_explains_is_replaced_and_any_other_is_not(inside, expected):
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         with pytest.raises(expected):
-            block(producer.transaction(), sends_a, lambda _: service.fence("id"), raises(inside))
+            block(producer.transaction(), sends_a, lambda _: fence(service), raises(inside))
         with pytest.raises(errors.ProducerFencedError), producer.transaction():
             pass
 
 
 def test_offsets_of_a_fenced_instance_are_fatal_and_no_abort_is_sent():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
-        service.fence("id")
+        fence(service)
         with pytest.raises(errors.ProducerFencedError), producer.transaction() as txn:
-            txn.send_offsets("g", [CommittedOffset("v", 0, 1)])
+            txn.send_offsets("g", [CommittedOffset("in", 0, 1)])
 
     assert results(service) == []
 
 
 @pytest.mark.parametrize("first", [loses_the_answer, loses_the_request])
 def test_who_is_fenced_after_a_lost_answer_to_its_commit_cannot_know_its_outcome(first):
-    service = FakeTransactions()
-    service.coordinator_faults["end"] = [fences(service, first)]
+    service = Wire(*TOPICS)
+    service.faults["endTransaction"] = [fences(service, first)]
     with producer_of(service) as producer:
         with pytest.raises(CommitOutcomeUnknownError) as caught, producer.transaction() as txn:
             txn.send("t", value=b"a")
@@ -146,13 +163,13 @@ def test_who_is_fenced_after_a_lost_answer_to_its_commit_cannot_know_its_outcome
 
 def test_an_answer_from_behind_the_decision_leaves_the_outcome_open_too():
     """``CONCURRENT_TRANSACTIONS``: it is decided and not done. Then another instance began, which finished it."""
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
 
     def decides(carry_out):
         carry_out()
         return BUSY(carry_out)
 
-    service.coordinator_faults["end"] = [fences(service, decides)]
+    service.faults["endTransaction"] = [fences(service, decides)]
     with producer_of(service) as producer:
         with pytest.raises(CommitOutcomeUnknownError) as caught, producer.transaction() as txn:
             txn.send("t", value=b"a")
@@ -163,9 +180,9 @@ def test_an_answer_from_behind_the_decision_leaves_the_outcome_open_too():
 
 @pytest.mark.parametrize("fault", [loses_the_answer, loses_the_request, BUSY])
 def test_a_commit_without_an_answer_ends_at_its_deadline_and_can_only_be_repeated(fault):
-    service = FakeTransactions()
-    runtime = QuickRuntime()
-    service.coordinator_faults["end"] = [fault] * ALWAYS
+    service = Wire(*TOPICS)
+    runtime = AheadRuntime()
+    service.faults["endTransaction"] = [fault] * ALWAYS
     with service.client(runtime).transactional_producer("id", delivery_ms=60_000) as producer:
         before = sum(runtime.slept_ms)
         with pytest.raises(CommitOutcomeUnknownError) as caught, producer.transaction() as txn:
@@ -177,7 +194,7 @@ def test_a_commit_without_an_answer_ends_at_its_deadline_and_can_only_be_repeate
         with pytest.raises(RuntimeError, match="is over"):
             txn.abort()
 
-        service.coordinator_faults["end"].clear()
+        service.faults["endTransaction"].clear()
         txn.commit()
         assert txn.outcome == "committed"
         write(producer, b"b")
@@ -186,13 +203,13 @@ def test_a_commit_without_an_answer_ends_at_its_deadline_and_can_only_be_repeate
 
 
 def test_a_commit_that_hangs_is_given_up_when_its_time_is_over():
-    service = FakeTransactions()
-    runtime = QuickRuntime()
+    service = Wire(*TOPICS)
+    runtime = AheadRuntime()
     waited = []
 
     def hang(request):
         if not request.url.path.endswith("/end"):
-            return service.answer(request)
+            return service.handle_request(request)
         waited.append(request.extensions["timeout"]["read"] * 1_000)
         runtime.sleep_ms(waited[-1])
         raise httpx.ReadTimeout("the answer was lost")
@@ -205,13 +222,13 @@ def test_a_commit_that_hangs_is_given_up_when_its_time_is_over():
 
 
 def test_a_commit_that_is_repeated_and_then_refused_stays_unknown():
-    service = FakeTransactions()
-    service.coordinator_faults["end"] = [loses_the_answer] * ALWAYS
+    service = Wire(*TOPICS)
+    service.faults["endTransaction"] = [loses_the_answer] * ALWAYS
     with producer_of(service) as producer:
         with pytest.raises(CommitOutcomeUnknownError), producer.transaction() as txn:
             txn.send("t", value=b"a")
-        service.coordinator_faults["end"].clear()
-        service.fence("id")
+        service.faults["endTransaction"].clear()
+        fence(service)
         with pytest.raises(CommitOutcomeUnknownError) as caught:
             txn.commit()
 
@@ -220,8 +237,8 @@ def test_a_commit_that_is_repeated_and_then_refused_stays_unknown():
 
 
 def test_an_interrupt_during_a_commit_leaves_it_unknown_and_it_can_be_repeated():
-    service = FakeTransactions()
-    service.coordinator_faults["end"] = [interrupts]
+    service = Wire(*TOPICS)
+    service.faults["endTransaction"] = [interrupts]
     with producer_of(service) as producer:
         with pytest.raises(KeyboardInterrupt), producer.transaction() as txn:
             txn.send("t", value=b"a")
@@ -237,13 +254,13 @@ def test_an_interrupt_during_a_commit_leaves_it_unknown_and_it_can_be_repeated()
     "fault", [AWAY, answers(errors.NotAuthorizedError("no")), answers(errors.InvalidTxnStateError(""))]
 )
 def test_a_commit_that_was_surely_not_decided_is_aborted_before_the_next_begins(fault):
-    service = FakeTransactions()
-    service.coordinator_faults["end"] = [fault] * ALWAYS
+    service = Wire(*TOPICS)
+    service.faults["endTransaction"] = [fault] * ALWAYS
     with producer_of(service) as producer:
         with pytest.raises(TransactionAbortedError), producer.transaction() as txn:
             txn.send("t", value=b"a")
         assert txn.outcome == "aborted"
-        service.coordinator_faults["end"].clear()
+        service.faults["endTransaction"].clear()
         write(producer, b"b")
 
     assert committed(service) == [b"b"]
@@ -252,27 +269,27 @@ def test_a_commit_that_was_surely_not_decided_is_aborted_before_the_next_begins(
 
 @pytest.mark.parametrize("fault", [loses_the_answer, loses_the_request, AWAY, BUSY])
 def test_an_abort_without_an_answer_is_given_up_soon_and_sent_again_before_the_next_begins(fault):
-    service = FakeTransactions()
-    runtime = QuickRuntime()
+    service = Wire(*TOPICS)
+    runtime = AheadRuntime()
     with service.client(runtime).transactional_producer("id") as producer:
-        service.coordinator_faults["end"] = [fault] * ALWAYS
+        service.faults["endTransaction"] = [fault] * ALWAYS
         with suppress(KeyError), producer.transaction() as txn:
             txn.send("t", value=b"a").result(60_000)
             raise KeyError
         assert 8_000 < sum(runtime.slept_ms) < 10_000
         with pytest.raises(errors.FencelineError), producer.transaction():
             pass  # nothing is begun before it is known how the last one ended
-        service.coordinator_faults["end"].clear()
+        service.faults["endTransaction"].clear()
         write(producer, b"b")
         assert producer.pair.producer_epoch == 2
 
     assert committed(service) == [b"b"]
-    assert service.count("ids") == 1
+    assert service.count("createProducerId") == 1
 
 
 def test_an_interrupt_during_an_abort_leaves_it_to_the_next_transaction():
-    service = FakeTransactions()
-    service.coordinator_faults["end"] = [interrupts]
+    service = Wire(*TOPICS)
+    service.faults["endTransaction"] = [interrupts]
     with producer_of(service) as producer:
         with pytest.raises(KeyboardInterrupt):
             block(producer.transaction(), sends_a, raises(KeyError()))
@@ -285,7 +302,7 @@ def test_an_interrupt_during_an_abort_leaves_it_to_the_next_transaction():
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_an_interrupt_just_before_an_end_is_sent_leaves_nothing_in_the_next_transaction(monkeypatch, end):
     """Its epoch may be in use at the service, so it must not serve another transaction."""
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         with monkeypatch.context() as patched:
             patched.setattr(producer._instance, end, interrupts)
@@ -302,35 +319,35 @@ def test_an_interrupt_just_before_an_end_is_sent_leaves_nothing_in_the_next_tran
 
 
 def test_an_instance_whose_id_is_no_longer_known_asks_by_its_pair():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         write(producer, b"a")
         pair = producer.pair
-        service.coordinated.clear()  # nothing was written for 7 days
+        forget(service)
         with pytest.raises(TransactionAbortedError), producer.transaction() as txn:
             txn.send("t", value=b"b")
-        service.coordinator_faults["ids"] = [loses_the_answer, loses_the_request]
+        service.faults["createProducerId"] = [loses_the_answer, loses_the_request]
         write(producer, b"c")
 
     assert committed(service) == [b"a", b"c"]
-    asked = [(body.get("producer_id"), body.get("producer_epoch")) for what, body in service.asked if what == "ids"]
+    asked = [(body.get("producer_id"), body.get("producer_epoch")) for body in service.values("createProducerId")]
     assert asked == [(None, None), pair, pair, pair]
 
 
 def test_an_id_request_by_the_pair_without_an_answer_is_repeated_by_the_same_pair():
     """An epoch by the pair is given once; another request of this pair would look like another instance's."""
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service, delivery_ms=1_000) as producer:
-        service.coordinator_faults["end"] = [
+        service.faults["endTransaction"] = [
             answers(errors.InvalidProducerIdMappingError("")),
         ]
         with suppress(KeyError), producer.transaction() as txn:
             txn.send("t", value=b"a").result(60_000)
             raise KeyError
-        service.coordinator_faults["ids"] = [loses_the_answer] * ALWAYS
+        service.faults["createProducerId"] = [loses_the_answer] * ALWAYS
         with pytest.raises(errors.FencelineError), producer.transaction():
             pass
-        service.coordinator_faults["ids"].clear()
+        service.faults["createProducerId"].clear()
         write(producer, b"b")
 
     assert committed(service) == [b"b"]
@@ -338,7 +355,7 @@ def test_an_id_request_by_the_pair_without_an_answer_is_repeated_by_the_same_pai
 
 
 def test_a_producer_takes_over_from_one_that_left_a_transaction_open():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     first = producer_of(service)
     abandoned = first.transaction().__enter__()
     abandoned.send("t", value=b"a").result(60_000)
@@ -348,5 +365,5 @@ def test_a_producer_takes_over_from_one_that_left_a_transaction_open():
         abandoned.commit()
 
     assert committed(service) == [b"b"]
-    bodies = [body for what, body in service.asked if what == "ids"]
+    bodies = service.values("createProducerId")
     assert bodies[1] == {"transactional_id": "id", "transaction_timeout_ms": 5_000}

@@ -8,20 +8,26 @@ import pytest
 
 from fenceline import CommittedOffset, Record, TransactionAbortedError, errors
 from fenceline.client.topic_watch import LOOK_MS
+from fenceline.format import keys
 from fenceline.format.partitioner import partition_of
-from tests.support.fake_service import (
-    MovedClock,
-    answers,
-    loses_the_answer,
-    loses_the_request,
-    refuses_the_connection,
-)
-from tests.support.fake_transactions import FakeTransactions, block, raises
+from fenceline.ports import Put
 from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.runtime import FakeRuntime
+from tests.support.wire import Wire, answers, loses_the_answer, loses_the_request, refuses_the_connection
+from tests.unit.client.transactions.blocks import TOPICS, block, raises, written
 
 FOREVER_MS = 3_600_000
 TOO_LARGE = errors.MessageTooLargeError("too large", bytes_max=1)
 BUSY = answers(errors.ConcurrentTransactionsError("the last one is being finished"))
+
+
+COORDINATED = (
+    "createProducerId",
+    "addTransactionPartitions",
+    "addTransactionGroup",
+    "commitTransactionOffsets",
+    "endTransaction",
+)
 
 
 def producer_of(service, **options):
@@ -38,6 +44,13 @@ def aborted(step):
     return expects
 
 
+def set_epoch(service, producer_epoch):
+    key = keys.transaction_item("id")
+    items = service.service.items
+    item = items.get([key])[key]
+    items.write([Put(key, {**item.value, "producer_epoch": producer_epoch}, item.version + 1, item.version)])
+
+
 def gate():
     """Return a fault that holds its request back until the event is set, and the event."""
     event = threading.Event()
@@ -50,21 +63,21 @@ def gate():
 
 
 def test_a_block_commits_records_of_several_topics_and_offsets_together():
-    service = FakeTransactions(partitions=2)
+    service = Wire(*TOPICS, partitions=2)
+    service.fill(*[b"read"] * 7, partition=1, topic="in")
     with producer_of(service) as producer, producer.transaction() as txn:
         sent = [txn.send(topic, value=b"%d" % n, partition=n) for topic in "tu" for n in range(2)]
-        txn.send_offsets("g", [CommittedOffset("v", 1, 7, "m")])
+        txn.send_offsets("g", [CommittedOffset("in", 1, 7, "m")])
         assert [delivery.result(60_000).partition for delivery in sent] == [0, 1, 0, 1]
-        assert (service.committed, txn.outcome) == ([], "open")
+        assert (written(service), txn.outcome) == ([], "open")
 
-    assert sorted(service.committed) == [((topic, n), b"%d" % n) for topic in "tu" for n in range(2)]
-    offset = {"topic": "v", "partition": 1, "offset": 7, "metadata": "m"}
-    assert service.committed_offsets == [{"group": "g", **offset}]
+    assert written(service) == [((topic, n), b"%d" % n) for topic in "tu" for n in range(2)]
+    assert service.outside.committed_offsets("g") == [CommittedOffset("in", 1, 7, "m")]
     assert txn.outcome == "committed"
 
 
 def test_records_go_to_their_keys_partitions_in_order():
-    service = FakeTransactions(partitions=4)
+    service = Wire(*TOPICS, partitions=4)
     sent = [Record(b"%d" % n, key=b"%d" % (n % 9)) for n in range(500)]
     with producer_of(service, batch_bytes=500) as producer, producer.transaction() as txn:
         txn.send_many("t", sent[:300])
@@ -77,7 +90,7 @@ def test_records_go_to_their_keys_partitions_in_order():
 
 
 def test_an_exception_aborts_and_is_raised_as_it_was():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         txn = producer.transaction()
         with pytest.raises(KeyError, match="as it was"):
@@ -87,23 +100,23 @@ def test_an_exception_aborts_and_is_raised_as_it_was():
             txn.send("t", value=b"b")
 
     assert service.committed == [(("t", 0), b"b")]
-    assert [body["result"] for what, body in service.asked if what == "end"] == ["abort", "commit"]
+    assert [body["result"] for body in service.values("endTransaction")] == ["abort", "commit"]
 
 
 def test_what_was_not_sent_by_the_abort_is_never_sent():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service, linger_ms=FOREVER_MS) as producer:
         with suppress(KeyError), producer.transaction() as txn:
             waiting = txn.send("t", value=b"a")
             raise KeyError
         assert waiting.is_done
 
-    assert (service.produced, service.count("end")) == ([], 0)
+    assert (service.produced, service.count("endTransaction")) == ([], 0)
 
 
 def test_a_batch_that_was_taken_but_not_sent_by_the_abort_is_never_sent(monkeypatch):
     """The epoch of a transaction of which nothing was sent serves the next one: a late batch would be a part of it."""
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     taken, opened, went_on = threading.Event(), threading.Event(), threading.Event()
     with producer_of(service, linger_ms=0) as producer:
         add = producer._sender._add
@@ -133,7 +146,7 @@ def test_a_batch_that_was_taken_but_not_sent_by_the_abort_is_never_sent(monkeypa
 
 
 def test_an_empty_transaction_costs_no_request():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         for _ in range(3):
             with producer.transaction() as txn:
@@ -142,11 +155,11 @@ def test_an_empty_transaction_costs_no_request():
         with suppress(KeyError), producer.transaction():
             raise KeyError
 
-    assert [what for what, _ in service.asked] == ["ids"]
+    assert [one.operation for one in service.sent] == ["createProducerId"]
 
 
 def test_sequences_begin_at_0_in_each_transaction_and_epochs_come_from_the_ends():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service, linger_ms=FOREVER_MS, batch_bytes=90) as producer:
         for n in range(3):
             with producer.transaction() as txn:
@@ -160,9 +173,9 @@ def test_sequences_begin_at_0_in_each_transaction_and_epochs_come_from_the_ends(
 
 
 def test_the_last_epoch_is_followed_by_another_producer_id():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
-        service.coordinated["id"].producer_epoch = 32765
+        set_epoch(service, 32765)
         first = producer.pair._replace(producer_epoch=32765)
         producer._instance.pair = first
         for n in range(3):
@@ -175,14 +188,15 @@ def test_the_last_epoch_is_followed_by_another_producer_id():
 
 
 def test_partitions_that_are_new_together_are_added_by_one_request_and_a_single_one_by_its_batch():
-    service = FakeTransactions(partitions=8)
+    service = Wire(*TOPICS, partitions=8)
     with producer_of(service, linger_ms=FOREVER_MS) as producer:
         for partitions in (8, 1, 8):
             with producer.transaction() as txn:
                 for n in range(partitions):
                     txn.send("t", value=b"x", partition=n)
 
-    added = [[one["partition"] for one in body["partitions"]] for what, body in service.asked if what == "partitions"]
+    asked = service.values("addTransactionPartitions")
+    added = [[one["partition"] for one in body["partitions"]] for body in asked]
     assert [sorted(one) for one in added] == [list(range(8))] * 2
     assert len(service.produced) == 17
 
@@ -194,7 +208,7 @@ def test_batches_of_many_partitions_are_in_flight_at_once():
         meeting.wait(PATIENCE_S)
         return append()
 
-    service = FakeTransactions(partitions=8, faults=[meets] * 8)
+    service = Wire(*TOPICS, partitions=8, faults={"appendRecords": [meets] * 8})
     with producer_of(service) as producer, producer.transaction() as txn:
         for n in range(8):
             txn.send("t", value=b"x", partition=n)
@@ -203,9 +217,9 @@ def test_batches_of_many_partitions_are_in_flight_at_once():
 
 
 def test_a_batch_of_an_aborted_transaction_that_is_still_in_flight_neither_meets_nor_harms_the_next():
-    """The fake service asserts that two batches of a partition never meet."""
+    """The wire asserts that two batches of a partition never meet."""
     fault, opened = gate()
-    service = FakeTransactions(partitions=2, faults=[fault])
+    service = Wire(*TOPICS, partitions=2, faults={"appendRecords": [fault]})
     with producer_of(service, linger_ms=0) as producer:
         with suppress(KeyError), producer.transaction() as txn:
             late = txn.send("t", value=b"late", partition=0)
@@ -218,29 +232,29 @@ def test_a_batch_of_an_aborted_transaction_that_is_still_in_flight_neither_meets
             txn.send("t", value=b"again", partition=1).result(60_000)
             opened.set()
 
-    assert [value for _, value in service.committed] == [b"beside", b"again", b"next"]
+    assert service.committed == [(("t", 0), b"next"), (("t", 1), b"beside"), (("t", 1), b"again")]
     with pytest.raises(errors.ProducerFencedError):
         late.result(60_000)
 
 
 @pytest.mark.parametrize("fault", [loses_the_answer, loses_the_request, refuses_the_connection, BUSY])
 def test_what_may_be_sent_again_is_sent_again(fault):
-    service = FakeTransactions(partitions=2, faults=[fault, fault])
-    service.coordinator_faults = {what: [fault] for what in ("ids", "partitions", "groups", "offsets", "end")}
+    service = Wire(
+        *TOPICS, partitions=2, faults={"appendRecords": [fault, fault], **{one: [fault] for one in COORDINATED}}
+    )
+    service.fill(b"read", topic="in")
     with producer_of(service, linger_ms=FOREVER_MS) as producer, producer.transaction() as txn:
         txn.send("t", value=b"a", partition=0)
         txn.send("t", value=b"b", partition=1)
-        txn.send_offsets("g", [CommittedOffset("v", 0, 1)])
+        txn.send_offsets("g", [CommittedOffset("in", 0, 1)])
 
-    assert sorted(service.committed) == [(("t", 0), b"a"), (("t", 1), b"b")]
-    assert {one["offset"] for one in service.committed_offsets} == {1}
-    assert {what: service.count(what) for what in service.coordinator_faults} == dict.fromkeys(
-        service.coordinator_faults, 2
-    )
+    assert written(service) == [(("t", 0), b"a"), (("t", 1), b"b")]
+    assert [one.offset for one in service.outside.committed_offsets("g")] == [1]
+    assert [service.count(one) for one in COORDINATED] == [2] * 5
 
 
 def test_a_record_that_fails_aborts_at_the_blocks_end_and_the_producer_goes_on():
-    service = FakeTransactions(partitions=2, faults=[answers(TOO_LARGE)])
+    service = Wire(*TOPICS, partitions=2, faults={"appendRecords": [answers(TOO_LARGE)]})
     with producer_of(service, linger_ms=FOREVER_MS) as producer:
         with pytest.raises(TransactionAbortedError, match="MESSAGE_TOO_LARGE") as caught, producer.transaction() as txn:
             failed = txn.send("t", value=b"a", partition=0)
@@ -255,7 +269,7 @@ def test_a_record_that_fails_aborts_at_the_blocks_end_and_the_producer_goes_on()
 
 
 def test_a_block_that_goes_on_after_a_failure_sends_nothing_more_and_aborts():
-    service = FakeTransactions(partitions=2, faults=[answers(TOO_LARGE)])
+    service = Wire(*TOPICS, partitions=2, faults={"appendRecords": [answers(TOO_LARGE)]})
     with producer_of(service, linger_ms=0) as producer:
         txn = producer.transaction()
         with pytest.raises(TransactionAbortedError):
@@ -265,13 +279,16 @@ def test_a_block_that_goes_on_after_a_failure_sends_nothing_more_and_aborts():
                 lambda txn: wait_until(lambda: txn._writes.failure is not None),
                 aborted(lambda txn: txn.send("t", value=b"b", partition=1)),
                 aborted(lambda txn: txn.send_many("t", [Record(b"b")])),
-                aborted(lambda txn: txn.send_offsets("g", [CommittedOffset("v", 0, 1)])),
+                aborted(lambda txn: txn.send_offsets("g", [CommittedOffset("in", 0, 1)])),
                 aborted(lambda txn: txn.flush()),
             )
         assert txn.outcome == "aborted"
 
     assert len(service.produced) == 1
-    assert [what for what, _ in service.asked] == ["ids", "end"]
+    assert [one.operation for one in service.sent if one.operation in COORDINATED] == [
+        "createProducerId",
+        "endTransaction",
+    ]
     assert service.committed == []
 
 
@@ -282,7 +299,7 @@ def test_what_waits_behind_a_failure_is_not_sent():
         fault(lambda: None)
         return answers(TOO_LARGE)(append)
 
-    service = FakeTransactions(faults=[fails_late])
+    service = Wire(*TOPICS, faults={"appendRecords": [fails_late]})
     waiting = []
     with producer_of(service, linger_ms=0) as producer, pytest.raises(TransactionAbortedError):
         block(
@@ -299,21 +316,22 @@ def test_what_waits_behind_a_failure_is_not_sent():
 
 
 def test_a_partition_that_cannot_be_added_is_the_reason_and_not_those_beside_it():
-    service = FakeTransactions(partitions=3)
+    service = Wire(*TOPICS, partitions=3)
     with producer_of(service, linger_ms=FOREVER_MS) as producer:
         with producer.transaction() as txn:
             txn.send("t", value=b"a")
-        service.partitions = 2  # another topic has the name
+        assert len(service.committed) == 1
+        service.recreate(partitions=2)
         steps = [partial(lambda n, txn: txn.send("t", value=b"b", partition=n), n) for n in range(3)]
         with pytest.raises(TransactionAbortedError) as caught:
             block(producer.transaction(), *steps)
 
     assert isinstance(caught.value.reason, errors.UnknownTopicOrPartitionError)
-    assert len(service.committed) == 1
+    assert service.committed == []
 
 
 def test_a_topic_or_partition_that_is_not_there_is_refused_where_it_is_given_and_harms_nothing():
-    service = FakeTransactions(partitions=2)
+    service = Wire(*TOPICS, partitions=2)
     with producer_of(service) as producer, producer.transaction() as txn:
         with pytest.raises(errors.FixError):
             txn.send("unknown", value=b"a")
@@ -327,28 +345,35 @@ def test_a_topic_or_partition_that_is_not_there_is_refused_where_it_is_given_and
 
 
 def test_offsets_add_their_group_once_and_come_32_at_a_time_under_the_session():
-    service = FakeTransactions()
+    service = Wire(*TOPICS, partitions=71)
+    for n in range(71):
+        service.fill(*[b"read"] * 9, partition=n, topic="in")
+    session_id = service.outside.create_session().session_id
+    for first in (0, 32, 64):
+        owned = {f"in/{n}": None for n in range(70)[first : first + 32]}
+        service.outside.take(session_id, owned, group="g")
     with producer_of(service) as producer, producer.transaction() as txn:
-        txn.send_offsets("g", [CommittedOffset("v", n, n) for n in range(70)], session_id="s1")
-        txn.send_offsets("g", [CommittedOffset("v", 0, 9)])
+        txn.send_offsets("g", [CommittedOffset("in", n, n % 9) for n in range(70)], session_id=session_id)
+        txn.send_offsets("g", [CommittedOffset("in", 70, 9)])
         txn.send_offsets("h", [])
 
-    sent = [body for what, body in service.asked if what == "offsets"]
+    sent = service.values("commitTransactionOffsets")
     assert [len(body["offsets"]) for body in sent] == [32, 32, 6, 1]
-    assert [body.get("session_id") for body in sent] == ["s1", "s1", "s1", None]
-    assert [body["group"] for what, body in service.asked if what == "groups"] == ["g"]
-    assert len(service.committed_offsets) == 71
+    assert [body.get("session_id") for body in sent] == [session_id] * 3 + [None]
+    assert [body["group"] for body in service.values("addTransactionGroup")] == ["g"]
+    committed = {(one.partition, one.offset) for one in service.outside.committed_offsets("g")}
+    assert committed == {*((n, n % 9) for n in range(70)), (70, 9)}
 
 
 @pytest.mark.parametrize("error", [errors.OwnerFencedError, errors.SessionSeveredError, errors.OffsetOutOfRangeError])
 def test_offsets_that_are_refused_abort_with_their_reason(error):
-    service = FakeTransactions(coordinator_faults={"offsets": [answers(error("no"))]})
+    service = Wire(*TOPICS, faults={"commitTransactionOffsets": [answers(error("no"))]})
     with producer_of(service) as producer:
         with pytest.raises(TransactionAbortedError) as caught:
             block(
                 producer.transaction(),
                 lambda txn: txn.send("t", value=b"a"),
-                lambda txn: txn.send_offsets("g", [CommittedOffset("v", 0, 1)]),
+                lambda txn: txn.send_offsets("g", [CommittedOffset("in", 0, 1)]),
             )
         assert isinstance(caught.value.reason, error)
         with producer.transaction() as txn:
@@ -358,7 +383,7 @@ def test_offsets_that_are_refused_abort_with_their_reason(error):
 
 
 def test_a_transaction_inside_another_is_refused_and_the_outer_one_goes_on():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer, producer.transaction() as txn:
         txn.send("t", value=b"a")
         with pytest.raises(RuntimeError, match="open already"):
@@ -369,7 +394,7 @@ def test_a_transaction_inside_another_is_refused_and_the_outer_one_goes_on():
 
 
 def test_a_transaction_is_used_between_its_beginning_and_its_end_only():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         early = producer.transaction()
         for use in (lambda: early.send("t", value=b"a"), early.commit, early.abort, early.flush):
@@ -387,14 +412,14 @@ def test_a_transaction_is_used_between_its_beginning_and_its_end_only():
 
 
 def test_a_closed_producer_begins_nothing_and_has_aborted_what_was_open():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     producer = producer_of(service)
     txn = producer.transaction().__enter__()
     txn.send("t", value=b"a").result(60_000)
     producer.close()
 
     assert txn.outcome == "aborted"
-    assert service.coordinated["id"].state == "CompleteAbort"
+    assert service.outside.transaction("id").state == "CompleteAbort"
     with pytest.raises(RuntimeError, match="closed"):
         producer.transaction()
     with pytest.raises(RuntimeError, match="is over"):
@@ -418,7 +443,7 @@ def in_another_thread(call):
 
 
 def test_another_thread_is_refused_and_the_transaction_goes_on():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service) as producer:
         ready = producer.transaction()
         with producer.transaction() as txn:
@@ -438,7 +463,7 @@ def test_a_fault_of_the_client_itself_reaches_the_block_instead_of_hanging_it(mo
     def breaks(append):
         raise ZeroDivisionError
 
-    service = FakeTransactions(faults=[breaks])
+    service = Wire(*TOPICS, faults={"appendRecords": [breaks]})
     with producer_of(service, batch_bytes=90) as producer:
         with pytest.raises(ZeroDivisionError), producer.transaction() as txn:
             txn.send_many("t", [Record(b"x" * 60)] * 3)  # three batches, one after the other
@@ -453,7 +478,7 @@ def test_a_fault_of_the_client_itself_reaches_the_block_instead_of_hanging_it(mo
 
 
 def test_a_record_that_another_thread_dropped_by_closing_is_not_left_out_of_a_commit():
-    service = FakeTransactions(partitions=2)
+    service = Wire(*TOPICS, partitions=2)
     producer = producer_of(service, linger_ms=FOREVER_MS)
     txn = producer.transaction()
     with pytest.raises(RuntimeError, match="closed"):
@@ -469,7 +494,7 @@ def test_a_record_that_another_thread_dropped_by_closing_is_not_left_out_of_a_co
 
 
 def test_a_block_whose_producer_is_closed_in_it_does_not_end_as_if_it_had_committed():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     producer = producer_of(service)
     txn = producer.transaction()
     with pytest.raises(RuntimeError, match="nothing of it was committed"):
@@ -479,13 +504,13 @@ def test_a_block_whose_producer_is_closed_in_it_does_not_end_as_if_it_had_commit
 
 
 def test_an_error_in_a_block_whose_producer_was_closed_stays_that_error():
-    producer = producer_of(FakeTransactions())
+    producer = producer_of(Wire(*TOPICS))
     with pytest.raises(ValueError, match="mine"):
         block(producer.transaction(), lambda _: producer.close(), raises(ValueError("mine")))
 
 
 def test_a_thread_that_cannot_start_fails_its_transaction_alone(monkeypatch):
-    service, refusals, start = FakeTransactions(), [RuntimeError("can't start new thread")], threading.Thread.start
+    service, refusals, start = Wire(*TOPICS), [RuntimeError("can't start new thread")], threading.Thread.start
 
     def starts(thread):
         if thread.name.startswith("fenceline-transaction") and refusals:
@@ -501,13 +526,13 @@ def test_a_thread_that_cannot_start_fails_its_transaction_alone(monkeypatch):
 
 
 def test_a_partition_that_was_added_counts_from_the_next_transaction_on_and_no_record_costs_a_look():
-    service, clock = FakeTransactions(partitions=2), MovedClock()
+    service, clock = Wire(*TOPICS, partitions=2), FakeRuntime()
     keys = [b"%d" % n for n in range(30)]
     with service.client(clock).transactional_producer("id") as producer:
         with producer.transaction() as txn:
             txn.send_many("t", [Record(b"before", key=key) for key in keys])
             txn.flush()
-            service.partitions = 5
+            service.grow(5)
             clock.pass_ms(LOOK_MS)
             wait_until(lambda: producer._routes._seen)
             txn.send_many("t", [Record(b"still in it", key=key) for key in keys])
@@ -515,23 +540,23 @@ def test_a_partition_that_was_added_counts_from_the_next_transaction_on_and_no_r
             for key in keys:
                 txn.send("t", key=key, value=b"after")
 
-    assert service.looks() == 2
+    assert service.looks == 2
     for value, partitions in ((b"before", 2), (b"still in it", 2), (b"after", 5)):
         found = sorted(partition for (_, partition), stored in service.committed if stored == value)
         assert found == sorted(partition_of(key, partitions) for key in keys)
 
 
 def test_a_batch_that_became_too_large_is_split_within_its_transaction():
-    service = FakeTransactions()
+    service = Wire(*TOPICS)
     with producer_of(service, compression="none", linger_ms=FOREVER_MS) as producer:
         with producer.transaction() as txn:
             deliveries = [txn.send("t", value=b"%02d" % n + b"x" * 98) for n in range(50)]
-            service.config["max.message.bytes"] = 1_000
+            service.configure(max_message_bytes=1_000)
             txn.flush()
             assert [delivery.result(0).offset for delivery in deliveries] == list(range(50))
         with producer.transaction() as txn:
             txn.send_many("t", [Record(b"x" * 100) for _ in range(50)])
-        wait_until(lambda: service.looks() == 2)
+        wait_until(lambda: service.looks == 2)
 
     assert [value[:2] for _, value in service.committed[:50]] == [b"%02d" % n for n in range(50)]
     assert len(service.committed) == 100
@@ -539,7 +564,7 @@ def test_a_batch_that_became_too_large_is_split_within_its_transaction():
 
 
 def test_a_record_that_is_too_large_alone_ends_its_transaction():
-    service = FakeTransactions(config={"max.message.bytes": 500})
+    service = Wire(*TOPICS, config={"max.message.bytes": 500})
     with producer_of(service, compression="none", linger_ms=FOREVER_MS) as producer:
         txn = producer.transaction()
         with pytest.raises(TransactionAbortedError) as caught:
@@ -555,7 +580,7 @@ def test_parts_of_a_batch_of_an_aborted_transaction_are_not_sent_and_do_not_harm
         assert opened.wait(PATIENCE_S)
         return answers(TOO_LARGE)(append)
 
-    service = FakeTransactions(faults=[too_large])
+    service = Wire(*TOPICS, faults={"appendRecords": [too_large]})
     with producer_of(service, linger_ms=FOREVER_MS) as producer:
         txn = producer.transaction()
         with suppress(KeyError):
@@ -573,11 +598,11 @@ def test_parts_of_a_batch_of_an_aborted_transaction_are_not_sent_and_do_not_harm
 
 
 def test_a_partition_that_is_not_there_is_looked_for():
-    service = FakeTransactions(partitions=1)
+    service = Wire(*TOPICS, partitions=1)
     with producer_of(service) as producer:
         with producer.transaction() as txn:
             txn.send("t", value=b"x")
-            service.partitions = 2
+            service.grow(2)
             with pytest.raises(errors.UnknownTopicOrPartitionError):
                 txn.send("t", value=b"x", partition=1)
             wait_until(lambda: producer._routes._seen)
