@@ -42,7 +42,7 @@ def connect_by(service, runtime, monkeypatch):
 
 def written(service):
     """Return the values that were committed to ``u``, in the order of their transactions."""
-    return service.stored(topic="u", isolation="read_committed")
+    return service.stored(topic="u", is_committed=True)
 
 
 def group(service):

@@ -22,17 +22,17 @@ import httpx
 from fenceline import errors
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.client import Client
-from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch
 from fenceline.format.batch import BatchHeader
 from fenceline.log.partition import Partition
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_http import wiring
+from fenceline_http.dispatch import _routes
 from fenceline_http.request import match
-from fenceline_http.routes import ROUTES
 from fenceline_testing.service import _Functions
 from tests.support.runtime import AheadRuntime
 
@@ -193,28 +193,31 @@ class Wire(httpx.BaseTransport):
         topic_id = self.service.log.topics.get(topic).topic_id
         return self.service.log._resolver.appenders.of(topic, topic_id, partition).partition
 
-    def stored(
-        self, partition: int = 0, topic: str = "t", *, isolation: Isolation = "read_uncommitted"
-    ) -> list[bytes | None]:
-        """Return the values of a partition's records."""
-        with self.outside.reader(topic, [partition], isolation=isolation) as reader:
-            return [record.value for _, record in reader]
+    def stored(self, partition: int = 0, topic: str = "t", *, is_committed: bool = False) -> list[bytes | None]:
+        """Return the values of a partition's records: all of them, or those that are committed."""
+        values: list[bytes | None] = []
+        offset: int | None = None
+        while True:
+            read = ReadRequest(offset=offset, max_records=10_000, is_read_committed=is_committed)
+            page = self.service.log.partitions.read(topic, partition, read)
+            values += [record.value for record in page.records]
+            if page.position in (offset, page.bounds.next_offset):
+                return values
+            offset = page.position
 
     @property
     def committed(self) -> list[tuple[Place, bytes | None]]:
         """Each committed record's place and value, by topic, partition and offset."""
         places = [(topic.name, n) for topic in self.outside.topics() for n in range(topic.partitions)]
-        return [
-            (place, value) for place in places for value in self.stored(place[1], place[0], isolation="read_committed")
-        ]
+        return [(place, value) for place in places for value in self.stored(place[1], place[0], is_committed=True)]
 
 
 def _sent(request: httpx.Request) -> Sent:
     path = unquote(request.url.raw_path.decode().partition("?")[0])
     is_json = request.headers.get("content-type") == "application/json"
     value = json.loads(request.content) if is_json and request.content else dict(request.url.params)
-    for route in ROUTES:
-        names = match(route.segments, path) if route.method == request.method else None
+    for route in _routes(None).get((request.method, path.count("/")), ()):
+        names = match(route.segments, path)
         if names is not None:
             return Sent(request, route.operation, names, value)
     return Sent(request, "", {}, value)

@@ -345,7 +345,7 @@ def test_a_topic_or_partition_that_is_not_there_is_refused_where_it_is_given_and
 
 
 def test_offsets_add_their_group_once_and_come_32_at_a_time_under_the_session():
-    service = Wire(*TOPICS, partitions=71)
+    service = Wire("in", partitions=71)
     for n in range(71):
         service.fill(*[b"read"] * 9, partition=n, topic="in")
     session_id = service.outside.create_session().session_id
