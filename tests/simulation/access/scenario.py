@@ -19,9 +19,9 @@ from tests.simulation.harness.scenario import (
     StoreRun,
     add_skewed_process,
     calm_down,
+    draw_faults,
     play_skewed,
 )
-from tests.simulation.harness.stores import Faults
 from tests.simulation.log import clients
 from tests.simulation.log.truth import Truth
 
@@ -61,21 +61,7 @@ def draw_plan(seed: int) -> AccessPlan:
         casts += ["reader"] * rng.choice((0, 1)) + ["sweeper"] * rng.choice((0, 0, 1))
     level = rng.choice((0, 0.01, 0.03, 0.08))
 
-    def rate() -> float:
-        return level * rng.choice((0, 0.3, 1))
-
-    faults = Faults(
-        unavailable=rate() / 2,
-        conflict=rng.choice((0, 0, level, 0.3)) if level else 0,
-        call_lost=rate() / 2,
-        answer_lost=rate(),
-        slow=rate(),
-        crash=rate() / 4,
-        freeze=rate() / 4,
-        freeze_ms=rng.choice((3_000, 10_000, 40_000)),
-        time_out_ms=rng.choice((300, 3_000)),
-        lands_after_ms_max=rng.choice((3_000, 30_000)),
-    )
+    faults = draw_faults(rng, level, freezes_ms=(3_000, 10_000, 40_000))
     return AccessPlan(
         processes=rng.choice((1, 2, 3)),
         partitions=rng.choice((1, 1, 2, 3)),

@@ -64,11 +64,6 @@ class Difference:
         """Return the partitions of topics in several regions, as they were left."""
         return replicated_in(self.left)
 
-    def end_of(self, log_prefix: str) -> int:
-        """Return the next offset of a partition, by its last segment."""
-        last = max((key for key in self.left if key.startswith(log_prefix)), default=None)
-        return 0 if last is None else [header for _, header in headers(self.left[last][0])][-1].next_offset
-
     def is_seal(self, key: str) -> bool:
         body = self.left[key][0]
         return any(header.is_control and parse_marker(body, at, header).type == SEAL for at, header in headers(body))

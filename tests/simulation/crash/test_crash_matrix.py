@@ -14,23 +14,23 @@ import pytest
 from fenceline.access import fence_markers
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.ownership import own
-from fenceline.append import checks
 from fenceline.append.appender import Appender
-from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.queue import Group
 from fenceline.errors import AlreadyCommittedError, FencelineError, ProducerFencedError
 from fenceline.format.segment import parse_segment
 from fenceline.log import checkpoint
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
-from fenceline.recovery.open_transactions import OpenTransactions
-from fenceline.transactions import decide, decide_ends, finish
 from fenceline.transactions.ends import JointCoordinator
 from tests.simulation.crash import operations
 from tests.simulation.crash.matrix import ALL_OPERATIONS, Strike, deaths_behind_writes, run_all, run_writes, table
 from tests.simulation.crash.operations import Operation
 from tests.simulation.crash.rows import LAST_WRITE, NOT_SERVED, ROWS, rows_of_design
 from tests.simulation.crash.scene import Died, Fate, Process, Scene
+from tests.simulation.harness.guards import SwitchOff
+from tests.simulation.once import test_guards as once
+from tests.simulation.regions import test_guards as regions
+from tests.simulation.transactions import test_guards as transactions
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +95,31 @@ def test_the_matrix_is_printed_by_operation_and_call() -> None:
 
 def broken(do: Callable[[Scene, Process], object], **changes: Any) -> Operation:
     return Operation("broken", operations.cold, do, {"a read": operations.read}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("guard", "operation", "found", "message"),
+    [
+        (transactions.completes_before_the_markers, "end: commit", AssertionError, None),
+        (transactions.forgets_which_end_decided, "end: commit", (AssertionError, ProducerFencedError), None),
+        (
+            transactions.forgets_the_commits_in_a_rebuild,
+            "rebuild with transactions",
+            AssertionError,
+            "torn apart",
+        ),
+        (transactions.admits_without_asking, "transactional append", AssertionError, None),
+        (once.writes_each_member_by_itself, "end of several: commit", (AssertionError, FencelineError), None),
+        (once.forgets_which_end_decided, "end of several: commit", AlreadyCommittedError, None),
+        (regions.looks_at_no_cursor_later, "SNAPSHOT and UPDATE", AssertionError, "I24"),
+    ],
+)
+def test_what_a_guard_of_the_simulation_is_for_is_found_by_the_matrix_too(
+    monkeypatch: pytest.MonkeyPatch, guard: SwitchOff, operation: str, found: type[Exception], message: str | None
+) -> None:
+    guard(monkeypatch)
+    with pytest.raises(found, match=message):
+        list(run_writes(BY_NAME[operation]))
 
 
 def test_an_answer_before_the_commit_is_found() -> None:
@@ -177,45 +202,6 @@ def test_a_grant_without_its_marker_is_found(monkeypatch: pytest.MonkeyPatch) ->
         list(run_writes(BY_NAME["claim"]))
 
 
-def test_an_end_that_is_complete_before_its_markers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = finish._make
-
-    def early(context: Any, kinds: Any, until_ms: int) -> Any:
-        made(context, [kinds[0][:1], kinds[1]], until_ms)
-        return []
-
-    monkeypatch.setattr(finish, "_make", early)
-    with pytest.raises(AssertionError):
-        list(run_writes(BY_NAME["end: commit"]))
-
-
-def test_a_decision_that_its_own_repeat_does_not_find_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = decide._end
-    monkeypatch.setattr(decide, "_end", lambda item, *told: ended(item and replace(item, ended=None), *told))
-    with pytest.raises((AssertionError, ProducerFencedError)):
-        list(run_writes(BY_NAME["end: commit"]))
-
-
-def test_members_that_are_decided_one_after_another_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrote = JointCoordinator._write
-
-    def write(self: JointCoordinator, decision: Any) -> Any:
-        alone = [wrote(self, replace(decision, members=[one], once=None)).members[0] for one in decision.members]
-        if decision.once is not None:
-            wrote(self, replace(decision, members=[]))
-        return replace(decision, members=alone, once=None)
-
-    monkeypatch.setattr(JointCoordinator, "_write", write)
-    with pytest.raises((AssertionError, FencelineError)):
-        list(run_writes(BY_NAME["end of several: commit"]))
-
-
-def test_an_end_of_several_that_its_own_repeat_does_not_find_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide_ends, "_is_ended", lambda seen, member: False)
-    with pytest.raises(AlreadyCommittedError):
-        list(run_writes(BY_NAME["end of several: commit"]))
-
-
 def test_a_version_that_is_raised_apart_from_its_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     wrote = JointCoordinator._write
 
@@ -227,24 +213,6 @@ def test_a_version_that_is_raised_apart_from_its_members_is_found(monkeypatch: p
     monkeypatch.setattr(JointCoordinator, "_write", write)
     with pytest.raises((AssertionError, FencelineError)):
         list(run_writes(BY_NAME["end of several: commit"]))
-
-
-def test_a_rebuild_that_aborts_what_was_shown_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpenTransactions, "note_commits", lambda *_: None)
-    with pytest.raises(AssertionError, match="torn apart"):
-        list(run_writes(BY_NAME["rebuild with transactions"]))
-
-
-def test_a_late_batch_that_no_admission_precedes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = checks._check_transaction
-
-    def hasty(*told: Any) -> Any:
-        verdict = judged(*told)
-        return None if isinstance(verdict, AskCoordinator) else verdict
-
-    monkeypatch.setattr(checks, "_check_transaction", hasty)
-    with pytest.raises(AssertionError):
-        list(run_writes(BY_NAME["transactional append"]))
 
 
 def test_a_call_that_a_dead_process_makes_reaches_no_store() -> None:

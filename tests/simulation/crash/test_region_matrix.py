@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fenceline.errors import FencelineError
-from fenceline.regions import applying, own_link, source_batches, telling, ticks, updates
+from fenceline.regions import applying, own_link, source_batches, telling, updates
 from fenceline.regions.link_item import Link
 from fenceline.regions.work import Work
 from fenceline.subscriptions.cursor_store import Stored
@@ -91,12 +91,6 @@ def test_an_update_that_is_cleared_before_it_is_sent_is_found(monkeypatch: pytes
     monkeypatch.setattr(updates, "send", hasty)
     with pytest.raises(AssertionError, match="I24"):
         run_of("acknowledgement and UPDATE")
-
-
-def test_a_tick_that_looks_at_no_cursor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ticks, "_moves", lambda *_: [])
-    with pytest.raises(AssertionError, match="I24"):
-        run_of("SNAPSHOT and UPDATE")
 
 
 def test_a_subscription_that_is_told_before_its_update_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

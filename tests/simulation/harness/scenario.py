@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from typing import Any, ClassVar, Generic, Self, TypeVar
 from unittest.mock import patch
 
@@ -208,6 +209,26 @@ class StoreRun(Run[P]):
 
 
 S = TypeVar("S", bound=SkewedPlan)
+
+
+def draw_faults(rng: Random, level: float, freezes_ms: Sequence[float]) -> Faults:
+    """Draw what goes wrong, each at most as often as ``level`` says."""
+
+    def rate() -> float:
+        return level * rng.choice((0, 0.3, 1))
+
+    return Faults(
+        unavailable=rate() / 2,
+        conflict=rng.choice((0, 0, level, 0.3)) if level else 0,
+        call_lost=rate() / 2,
+        answer_lost=rate(),
+        slow=rate(),
+        crash=rate() / 4,
+        freeze=rate() / 4,
+        freeze_ms=rng.choice(freezes_ms),
+        time_out_ms=rng.choice((300, 3_000)),
+        lands_after_ms_max=rng.choice((3_000, 30_000)),
+    )
 
 
 def add_skewed_process(run: StoreRun[S], name: str) -> None:

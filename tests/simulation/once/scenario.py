@@ -15,9 +15,9 @@ from tests.simulation.harness.scenario import (
     Scenario,
     StoreRun,
     add_skewed_process,
+    draw_faults,
     play_skewed,
 )
-from tests.simulation.harness.stores import Faults
 from tests.simulation.once import clients, others
 from tests.simulation.once.checker import check_all
 from tests.simulation.once.clients import Stage
@@ -55,22 +55,7 @@ def draw_plan(seed: int) -> OncePlan:
     casts += ["forgetter"] * rng.choice((0, 0, 0, 1))
     level = rng.choice((0, 0, 0.01, 0.03, 0.08))
 
-    def rate() -> float:
-        return level * rng.choice((0, 0.3, 1))
-
-    faults = Faults(
-        unavailable=rate() / 2,
-        conflict=rng.choice((0, 0, level, 0.3)) if level else 0,
-        call_lost=rate() / 2,
-        answer_lost=rate(),
-        slow=rate(),
-        crash=rate() / 4,
-        freeze=rate() / 4,
-        freeze_ms=rng.choice((3_000, 70_000, 3_600_000)),
-        time_out_ms=rng.choice((300, 3_000)),
-        lands_after_ms_max=rng.choice((3_000, 30_000)),
-        torn_read=rng.choice((0, 0.5)),
-    )
+    faults = replace(draw_faults(rng, level, freezes_ms=(3_000, 70_000, 3_600_000)), torn_read=rng.choice((0, 0.5)))
     return OncePlan(
         processes=rng.choice((1, 2, 3)),
         partitions=rng.choice((2, 2, 3)),

@@ -133,11 +133,9 @@ def writes_each_member_by_itself(patch: Patch) -> None:
     wrote = JointCoordinator._write
 
     def write(self: JointCoordinator, decision: Any) -> Any:
-        once, members = decision.once, list[Decision]()
-        for one in decision.members:
-            alone = wrote(self, replace(decision, members=[one], once=None))
-            members += alone.members
-        return replace(wrote(self, replace(decision, members=[], once=once)), members=members)
+        alone = [wrote(self, replace(decision, members=[one], once=None)) for one in decision.members]
+        last = decision if decision.once is None else wrote(self, replace(decision, members=[]))
+        return replace(last, members=[member for one in alone for member in one.members])
 
     patch.setattr(JointCoordinator, "_write", write)
 

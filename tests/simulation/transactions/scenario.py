@@ -21,9 +21,9 @@ from tests.simulation.harness.scenario import (
     StoreRun,
     add_skewed_process,
     calm_down,
+    draw_faults,
     play_skewed,
 )
-from tests.simulation.harness.stores import Faults
 from tests.simulation.log.truth import Violation
 from tests.simulation.transactions import clients, rivals
 from tests.simulation.transactions.checker import check, check_processed
@@ -86,28 +86,15 @@ def draw_plan(seed: int) -> TransactionPlan:
         casts.append("feeder")
     level = rng.choice((0, 0.01, 0.03, 0.08))
 
-    def rate() -> float:
-        return level * rng.choice((0, 0.3, 1))
-
-    faults = Faults(
-        unavailable=rate() / 2,
-        conflict=rng.choice((0, 0, level, 0.3)) if level else 0,
-        call_lost=rate() / 2,
-        answer_lost=rate(),
-        slow=rate(),
-        crash=rate() / 4,
-        freeze=rate() / 4,
-        freeze_at_append=0.1 if is_brisk else 0,
-        freeze_ms=rng.choice((3_000, 70_000, 3_600_000)),
-        time_out_ms=rng.choice((300, 3_000)),
-        lands_after_ms_max=rng.choice((3_000, 30_000)),
+    faults = replace(
+        draw_faults(rng, level, freezes_ms=(3_000, 70_000, 3_600_000)), freeze_at_append=0.1 if is_brisk else 0
     )
     return TransactionPlan(
         processes=rng.choice((1, 2, 3)),
         partitions=rng.choice((2, 2, 3)),
         rounds=rng.choice((2, 4, 6)),
         casts=casts,
-        faults=faults,
+        faults=replace(faults, freeze_at_append=0.1 if is_brisk else 0),
         patience_ms=rng.choice((3_000, 10_000, 60_000)),
         breaks=level > 0 and rng.random() < 0.5,
         break_freeze_ms=rng.choice((3_000, 90_000)),
