@@ -26,7 +26,8 @@ from tests.support.service import TOPIC, Service
 MODULES_MAX = 20
 CALLS_MAX = 172
 PACKAGES = ("fenceline", "fenceline_http")
-APART = ("fenceline.adapters", "fenceline.runtime", "fenceline_http.store_meter")  # around the path, not on it
+# Around the path, not on it.
+APART = ("fenceline.adapters", "fenceline.observed", "fenceline.runtime", "fenceline_http.store_meter")
 
 
 def entered(act: Callable[[], object]) -> Counter[str]:

@@ -27,7 +27,7 @@ class FakeRuntime(ThreadRuntime):
         ids: Numbers for the ids; by default no two runtimes of a test process give the same id.
 
     Attributes:
-        step_ms: By how much the monotonic clock goes on each time that it is asked.
+        step_ms: By how much the monotonic clock goes on at each look.
     """
 
     def __init__(self, ids: Iterator[int] = IDS) -> None:
