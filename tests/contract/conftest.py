@@ -24,13 +24,18 @@ ANY_KEY = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each test that needs a server, real or emulated, out of ``make check``."""
+    """Keep each test that needs a server, real or emulated, out of ``make check``.
+
+    What moto plays is for the night, because by day the same tests run on real servers.
+    """
     for item in items:
         used = getattr(item, "callspec", None)
         for name in used.params.values() if used else ():
             adapter = {**OBJECT_STORES, **ITEM_STORES}.get(name) if isinstance(name, str) else None
             if adapter and adapter.server:
                 item.add_marker(pytest.mark.slow)
+                if adapter.server == "moto":
+                    item.add_marker(pytest.mark.prove)
 
 
 @pytest.fixture(scope="session")

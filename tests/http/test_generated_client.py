@@ -167,6 +167,7 @@ def installed(get: Callable[[], T]) -> T:
         pytest.skip(f"no client is generated: {error}")
 
 
+@pytest.mark.prove
 def test_a_client_that_is_generated_in_java_works(tmp_path: Path, url: str) -> None:
     generator, jars = installed(install.openapi_generator)
     only = "models,apis,supportingFiles,modelDocs=false,apiDocs=false,modelTests=false,apiTests=false"
@@ -179,6 +180,7 @@ def test_a_client_that_is_generated_in_java_works(tmp_path: Path, url: str) -> N
     assert run("java", "-cp", f"{classes}{os.pathsep}{jars / '*'}", "Main", url, cwd=tmp_path).splitlines() == DONE
 
 
+@pytest.mark.prove
 def test_a_client_that_is_generated_in_go_works(tmp_path: Path, url: str) -> None:
     generator, module = installed(install.oapi_codegen)
     program = tmp_path / "program"
