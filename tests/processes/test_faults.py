@@ -44,17 +44,17 @@ BUCKET, TABLE = "fenceline-faults", "fenceline-faults"
 STORES = ["--objects", f"s3://{BUCKET}/log", "--items", f"dynamodb://{TABLE}"]
 
 FAR_S = 0.02  # for a request to the objects, so that servers offer batches to each other
-OBJECT_FAULTS = Faults(reset=0.01, hold=0.004, drop=0.01, delay=0.03)
+OBJECT_FAULTS = Faults(reset=0.01, hold=0.008, drop=0.01, delay=0.03)
 ITEM_FAULTS = Faults(reset=0.01, drop=0.01, delay=0.03)
 OF_OBJECTS, OF_ITEMS = ("reset", "hold", "drop", "delay"), ("reset", "drop", "delay")  # the kinds of each
 
 # What a run meets before it ends; of faults, of each kind.
 LEAST = {
-    **dict.fromkeys(("acknowledged", "read"), 300),
+    **dict.fromkeys(("acknowledged", "read"), 150),
     **dict.fromkeys(("refused", "retries"), 1),
-    **dict.fromkeys(("deaths", "freezes"), 4),
-    **dict.fromkeys(("faults of objects", "faults of items"), 3),
-    "offered": 60,
+    **dict.fromkeys(("deaths", "freezes"), 3),
+    **dict.fromkeys(("faults of objects", "faults of items"), 1),
+    "offered": 30,
 }
 MANY = {name: 4 * count for name, count in LEAST.items()}
 # A server beside its objects offers nothing.
@@ -285,7 +285,7 @@ def trouble(fleet: Fleet, chance: random.Random) -> None:
             server = chance.choice(ready)
             if server in starting:
                 starting.pop(server).result()
-            if chance.random() < 0.4:
+            if chance.random() < 0.6:
                 server.kill()
                 starting[server] = pool.submit(server.start)
             else:
