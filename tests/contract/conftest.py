@@ -23,10 +23,11 @@ ANY_KEY = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each test that needs a server, real or emulated, out of ``make check``.
+    """Keep each test that needs a server, real or emulated, out of ``make check``, and those of a server together.
 
-    What moto plays is for the night, because by day the same tests run on real servers.
+    Items are tried on one server by day, and objects on two, because only the second of these takes any key.
     """
     for item in items:
         used = getattr(item, "callspec", None)
@@ -34,7 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             adapter = {**OBJECT_STORES, **ITEM_STORES}.get(name) if isinstance(name, str) else None
             if adapter and adapter.server:
                 item.add_marker(pytest.mark.slow)
-                if adapter.server == "moto":
+                item.add_marker(pytest.mark.xdist_group(adapter.server))
+                if adapter.is_nightly:
                     item.add_marker(pytest.mark.prove)
 
 

@@ -277,6 +277,7 @@ def trouble(fleet: Fleet, chance: random.Random) -> None:
     """Kill and freeze servers; start again, meanwhile, those that were killed."""
     with ThreadPoolExecutor(SERVERS) as pool:
         starting: dict[Server, Future[None]] = {}
+        fates: list[str] = []
         while not fleet.is_over:
             time.sleep(chance.uniform(0.2, 1.5))
             ready = [server for server in fleet.servers if server not in starting or starting[server].done()]
@@ -285,7 +286,8 @@ def trouble(fleet: Fleet, chance: random.Random) -> None:
             server = chance.choice(ready)
             if server in starting:
                 starting.pop(server).result()
-            if chance.random() < 0.6:
+            fates = fates or chance.sample(["kill", "freeze"], 2)
+            if fates.pop() == "kill":
                 server.kill()
                 starting[server] = pool.submit(server.start)
             else:
