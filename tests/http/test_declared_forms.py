@@ -36,8 +36,8 @@ TOO_LONG = "x" * 5_000
 OWN_CODES = {"INVALID_REQUIRED_ACKS", "INVALID_TRANSACTION_TIMEOUT", "INVALID_TOPIC_EXCEPTION", "INVALID_TIMESTAMP"}
 PLACES = {"topic": "orders", "partition": "0"}
 
-# What a whole request must be besides, so that only what is made wrong in it is wrong: members that are other ones, and
-# members that must be left out. Where members exclude each other there are several whole requests.
+# Whole requests that the service takes: members with other values, and members that are left out. Where members exclude
+# each other there are several whole requests.
 SUITED: dict[str, list[tuple[dict[str, Tree], set[str]]]] = {
     "createTopic": [({"regions": ["local"]}, set())],
     "appendBatches": [({"acks": -1}, set())],

@@ -1,7 +1,8 @@
-"""One of many processes that append to one partition, as fast as they are answered, until a file tells them to end.
+"""One of many processes that append to one partition, as fast as they are answered.
 
-Each batch is a record of its own value. What became of it is a line on standard output, written before the next
-append: ``value outcome offset``. Some answers of the object store are lost, and some creates land late.
+A process ends when there is the file ``OVER``. Each batch is a record of its own value. What became of it is a line on
+standard output, written before the next append: ``value outcome offset``. Some answers of the object store are lost,
+and some creates land late.
 """
 
 from __future__ import annotations
