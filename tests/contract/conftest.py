@@ -23,14 +23,21 @@ ANY_KEY = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each test that needs a server, real or emulated, out of ``make check``."""
+    """Keep each test that needs a server, real or emulated, out of ``make check``, and those of a server together.
+
+    Items are tried on one server by day, and objects on two, because only the second of these takes any key.
+    """
     for item in items:
         used = getattr(item, "callspec", None)
         for name in used.params.values() if used else ():
             adapter = {**OBJECT_STORES, **ITEM_STORES}.get(name) if isinstance(name, str) else None
             if adapter and adapter.server:
                 item.add_marker(pytest.mark.slow)
+                item.add_marker(pytest.mark.xdist_group(adapter.server))
+                if adapter.is_nightly:
+                    item.add_marker(pytest.mark.prove)
 
 
 @pytest.fixture(scope="session")

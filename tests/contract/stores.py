@@ -45,6 +45,7 @@ class Adapter:
     is_shared: bool
     server: str | None = None  # the server of ``servers.run`` that it needs
     is_folder: bool = False  # keys are paths: none both a file and a folder
+    is_nightly: bool = False  # by day another server shows the same
 
 
 def now_ms() -> int:
@@ -88,7 +89,7 @@ def _dynamodb(server: str) -> Callable[[str], DynamoItemStore]:
 OBJECT_STORES: dict[str, Adapter] = {
     "sqlite": Adapter(lambda place: SqliteObjectStore(f"{place}/objects.sqlite3", now_ms=now_ms), is_shared=True),
     "sqlite-memory": Adapter(lambda place: SqliteObjectStore(":memory:", now_ms=now_ms), is_shared=False),
-    "s3-moto": Adapter(_s3("moto"), is_shared=False, server="moto"),
+    "s3-moto": Adapter(_s3("moto"), is_shared=False, server="moto", is_nightly=True),
     "s3-ministack": Adapter(_s3("ministack"), is_shared=True, server="ministack"),
     "s3-versitygw": Adapter(_s3("versitygw"), is_shared=True, server="versitygw", is_folder=True),
 }
@@ -98,7 +99,7 @@ if MINIO in os.environ:
 ITEM_STORES: Mapping[str, Adapter] = {
     "sqlite": Adapter(lambda place: SqliteItemStore(f"{place}/items.sqlite3"), is_shared=True),
     "sqlite-memory": Adapter(lambda place: SqliteItemStore(":memory:"), is_shared=False),
-    "dynamodb-moto": Adapter(_dynamodb("moto"), is_shared=False, server="moto"),
-    "dynamodb-ministack": Adapter(_dynamodb("ministack"), is_shared=True, server="ministack"),
+    "dynamodb-moto": Adapter(_dynamodb("moto"), is_shared=False, server="moto", is_nightly=True),
+    "dynamodb-ministack": Adapter(_dynamodb("ministack"), is_shared=True, server="ministack", is_nightly=True),
     "dynamodb-local": Adapter(_dynamodb("dynamodb_local"), is_shared=True, server="dynamodb_local"),
 }

@@ -67,10 +67,16 @@ def url() -> Iterator[str]:
             yield served
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The directory of the one client in Python, and what its generator said."""
+    directory = tmp_path_factory.mktemp("python")
+    return directory, generate(directory, "--fail-on-warning")
+
+
 @pytest.fixture
-def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    generate(tmp_path, "--fail-on-warning")
-    monkeypatch.syspath_prepend(str(tmp_path))
+def generated(made: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(made[0]))
     yield importlib.import_module(PACKAGE)
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]
@@ -80,13 +86,14 @@ def snake(name: str) -> str:
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
 
 
-def test_a_generator_drops_no_operation_and_names_each_as_a_person_would(tmp_path: Path) -> None:
-    told = generate(tmp_path)
+def test_a_generator_drops_no_operation_and_names_each_as_a_person_would(made: tuple[Path, str]) -> None:
+    directory, told = made
     assert "will not be generated" not in told
     assert "Unable to" not in told
-    made = {str(path.relative_to(tmp_path / PACKAGE / "api")) for path in (tmp_path / PACKAGE).glob("api/*/[a-z]*.py")}
+    api = directory / PACKAGE / "api"
+    modules = {str(path.relative_to(api)) for path in api.glob("*/[a-z]*.py")}
     operations = [operation for item in DOCUMENT["paths"].values() for operation in item.values()]
-    assert made == {f"{one['tags'][0].lower()}/{snake(one['operationId'])}.py" for one in operations}
+    assert modules == {f"{one['tags'][0].lower()}/{snake(one['operationId'])}.py" for one in operations}
 
 
 def test_a_generated_client_appends_and_reads(generated: ModuleType, url: str) -> None:
@@ -167,6 +174,7 @@ def installed(get: Callable[[], T]) -> T:
         pytest.skip(f"no client is generated: {error}")
 
 
+@pytest.mark.prove
 def test_a_client_that_is_generated_in_java_works(tmp_path: Path, url: str) -> None:
     generator, jars = installed(install.openapi_generator)
     only = "models,apis,supportingFiles,modelDocs=false,apiDocs=false,modelTests=false,apiTests=false"
@@ -179,6 +187,7 @@ def test_a_client_that_is_generated_in_java_works(tmp_path: Path, url: str) -> N
     assert run("java", "-cp", f"{classes}{os.pathsep}{jars / '*'}", "Main", url, cwd=tmp_path).splitlines() == DONE
 
 
+@pytest.mark.prove
 def test_a_client_that_is_generated_in_go_works(tmp_path: Path, url: str) -> None:
     generator, module = installed(install.oapi_codegen)
     program = tmp_path / "program"

@@ -7,7 +7,7 @@ from typing import cast
 from urllib.parse import urlencode
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fenceline.errors import FencelineError
@@ -16,6 +16,7 @@ from fenceline_http.request import Request
 from fenceline_http.routes import ROUTES
 from fenceline_http.wiring import Service
 from tests.support.http_events import BATCH_TYPE, event
+from tests.support.tries import tries
 
 SERVICE = cast("Service", None)  # no parser asks it anything
 FORM_CODES = {
@@ -59,11 +60,32 @@ CONTENT_TYPES = st.sampled_from(["application/json", BATCH_TYPE, "", "text/plain
 DECLARED = {one for route in ROUTES for one in (route.takes, route.batches) if one is not None}
 
 
-@pytest.mark.parametrize("declared", sorted(DECLARED, key=lambda one: one.__name__))
-@given(body=BODIES, query=st.just("") | QUERIES, content_type=st.just("application/json") | CONTENT_TYPES)
+every = pytest.mark.parametrize("declared", sorted(DECLARED, key=lambda one: one.__name__))
+sendings = given(body=BODIES, query=st.just("") | QUERIES, content_type=st.just("application/json") | CONTENT_TYPES)
+
+
+@every
+@tries(30)
+@sendings
 def test_a_request_is_typed_or_refused_for_its_form(
     declared: type[Body | Query], body: str | bytes, query: str, content_type: str
 ) -> None:
+    """Here the requests are by chance; ``test_declared_forms`` makes each wrong form in turn."""
+    judge(declared, body, query, content_type)
+
+
+@pytest.mark.prove
+@pytest.mark.slow
+@every
+@settings(max_examples=500)
+@sendings
+def test_any_of_many_requests_is_typed_or_refused_for_its_form(
+    declared: type[Body | Query], body: str | bytes, query: str, content_type: str
+) -> None:
+    judge(declared, body, query, content_type)
+
+
+def judge(declared: type[Body | Query], body: str | bytes, query: str, content_type: str) -> None:
     sent = event("POST", "/", query, {"content-type": content_type, "accept": content_type}, body)
     try:
         declared.of(Request(sent, SERVICE))

@@ -35,7 +35,7 @@ def digest_of(directory: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["lambda", "here"])
+@pytest.mark.parametrize("target", ["lambda", pytest.param("here", marks=pytest.mark.prove)])
 def test_the_same_source_makes_the_same_bytes(
     target: bundling.Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -20,7 +17,6 @@ from fenceline.settings import Settings
 from fenceline_http import routes
 from functions import FUNCTIONS
 from functions.telemetry import metric_names
-from tests.servers.install import CannotInstall, need_node
 
 pytestmark = pytest.mark.slow
 
@@ -29,30 +25,9 @@ PAGER = "arn:aws:sns:eu-west-1:123456789012:pager"
 Resources = Mapping[str, Any]
 
 
-@pytest.fixture(scope="module")
-def stacks() -> ModuleType:
-    """Import what makes stacks; skip the test where Node can't be had."""
-    try:
-        need_node()
-    except CannotInstall as error:
-        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
-            raise
-        pytest.skip(f"the stacks were not made: {error}")
-    return import_module("tests.infra.stacks")
-
-
-@pytest.fixture(scope="module")
-def make(stacks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Make a stack; a file takes the place of the bundle, since nothing that a stack says depends on the bundle."""
-    code = tmp_path_factory.mktemp("code")
-    (code / "code.py").write_text("")
-    return partial(stacks.make, code)
-
-
-@pytest.fixture(scope="module")
-def template(stacks: ModuleType, make: Callable[..., Any]) -> Resources:
-    told: Resources = stacks.template_of(make())
-    return told
+@pytest.fixture
+def template(plain: Resources) -> Resources:
+    return plain
 
 
 def of_type(template: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -376,31 +351,14 @@ def test_logs_are_kept_for_the_time_that_was_named(stacks: ModuleType, make: Cal
 # The rules of others
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {
-            "tracing": True,
-            "cors_origins": ("https://example.com",),
-            "alarm_topics": {"eu-west-1": PAGER},
-            "poll_concurrency": 40,
-        },
-        {"auth": "none", "keeps_data": False, "deletion_protection": False},
-    ],
-    ids=["plain", "everything", "nothing kept"],
-)
-def test_aws_solutions_and_cfn_lint_find_nothing(
-    stacks: ModuleType, make: Callable[..., Any], tmp_path: Path, options: dict[str, Any]
-) -> None:
-    stack = make(**options)
-    stacks.synth(stack)  # raises what AwsSolutions finds
-    file = tmp_path / "template.json"
-    file.write_text(json.dumps(stacks.template_of(stack)))
-    # W3005 is a DependsOn that is implied, too; CDK writes it.
-    command = [str(Path(sys.executable).with_name("cfn-lint")), "-i", "W3005", "-r", stacks.REGION, "-t", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+def test_aws_solutions_and_cfn_lint_find_nothing(lint: Callable[..., None]) -> None:
+    everything = {
+        "tracing": True,
+        "cors_origins": ("https://example.com",),
+        "alarm_topics": {"eu-west-1": PAGER},
+        "poll_concurrency": 40,
+    }
+    lint([{}, everything, {"auth": "none", "keeps_data": False, "deletion_protection": False}])
 
 
 def test_aws_solutions_is_really_asked(stacks: ModuleType, make: Callable[..., Any]) -> None:

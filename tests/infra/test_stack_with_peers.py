@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +21,6 @@ from functions.telemetry import metric_names
 from infra import replication
 from infra.peers import OtherDeployment
 from tests.infra.test_stack import actions, of_type, only, statements
-from tests.servers.install import CannotInstall, need_node
 
 pytestmark = pytest.mark.slow
 
@@ -42,32 +38,14 @@ PSEUDO = {"AWS::Partition": "aws", "AWS::AccountId": "111111111111", "AWS::URLSu
 
 
 @pytest.fixture(scope="module")
-def stacks() -> ModuleType:
-    try:
-        need_node()
-    except CannotInstall as error:
-        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
-            raise
-        pytest.skip(f"the stacks were not made: {error}")
-    return import_module("tests.infra.stacks")
-
-
-@pytest.fixture(scope="module")
-def make(stacks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    code = tmp_path_factory.mktemp("code")
-    (code / "code.py").write_text("")
-    return partial(stacks.make, code)
-
-
-@pytest.fixture(scope="module")
 def template(stacks: ModuleType, make: Callable[..., Any]) -> Mapping[str, Any]:
     told: Mapping[str, Any] = resolved(stacks.template_of(make(**OPTIONS)))
     return told
 
 
 @pytest.fixture(scope="module")
-def alone(stacks: ModuleType, make: Callable[..., Any]) -> Mapping[str, Any]:
-    told: Mapping[str, Any] = resolved(stacks.template_of(make()))
+def alone(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    told: Mapping[str, Any] = resolved(plain)
     return told
 
 
@@ -416,21 +394,9 @@ def test_the_schedule_runs_each_minute(template: Mapping[str, Any]) -> None:
 # The rules of others
 
 
-@pytest.mark.parametrize(
-    "options",
-    [OPTIONS, {"peers": {"us-west-2": OTHER}, "tracing": True}, {**OPTIONS, "account": "111111111111"}],
-    ids=["all", "one", "a known account"],
-)
-def test_aws_solutions_and_cfn_lint_find_nothing(
-    stacks: ModuleType, make: Callable[..., Any], tmp_path: Path, options: dict[str, Any]
-) -> None:
-    stack = make(**options)
-    stacks.synth(stack)  # raises what AwsSolutions finds
-    file = tmp_path / "template.json"
-    file.write_text(json.dumps(stacks.template_of(stack)))
-    command = [str(Path(sys.executable).with_name("cfn-lint")), "-i", "W3005", "-r", stacks.REGION, "-t", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+def test_aws_solutions_and_cfn_lint_find_nothing(lint: Callable[..., None]) -> None:
+    """With all peers, with one, and in an account that is known."""
+    lint([OPTIONS, {"peers": {"us-west-2": OTHER}, "tracing": True}, {**OPTIONS, "account": "111111111111"}])
 
 
 def test_a_wrong_peer_ends_the_synthesis_with_one_line(stacks: ModuleType) -> None:

@@ -1,7 +1,8 @@
 """One of many processes that append to one partition, as fast as they are answered.
 
-Each batch is a record of its own value. What became of it is a line on standard output, written before the next
-append: ``value outcome offset``. Some answers of the object store are lost, and some creates land late.
+A process ends when there is the file ``OVER``. Each batch is a record of its own value. What became of it is a line on
+standard output, written before the next append: ``value outcome offset``. Some answers of the object store are lost,
+and some creates land late.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fenceline.adapters.sqlite.directory import open_directory
@@ -23,6 +25,7 @@ from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 
 TOPIC = "orders"
+OVER = "over"  # the file whose making ends them
 LOST = 0.02  # of the answers
 LATE = 0.01  # of the creates: sent again, half a second after their answer was lost
 DELAY_S = 0.010  # so that offers are worth their writes
@@ -59,12 +62,12 @@ class Far:
             self._inner.create(key, body, metadata)
 
 
-def main(directory: str, name: str, seconds: float) -> None:
+def main(directory: str, name: str) -> None:
     chance = random.Random(name)
     objects, items = open_directory(directory, now_ms=lambda: time.time_ns() // 1_000_000)
     log = Log(Far(objects, chance), items, ThreadRuntime(4), region="here", timeout_ms=3_000)  # type: ignore[arg-type]
-    end, number = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    number = 0
+    while not Path(directory, OVER).exists():
         number += 1
         value = f"{name}-{number}"
         print(value, "sent", -1, flush=True)
@@ -76,4 +79,4 @@ def main(directory: str, name: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2])

@@ -30,7 +30,6 @@ from fenceline.service.log import Log
 from tests.processes.transactor import INPUT, OUTPUT, PARTITIONS, Instance, position, process_some
 from tests.support.patience import PATIENCE_S, wait_until
 
-ROUNDS = 20
 ROLES = {"left": "produce", "right": "produce", "processor": "process"}
 MOMENT_S = 0.05  # at most, between a transaction that was answered and the blow
 
@@ -154,19 +153,21 @@ def records(log: Log, topic: str, partition: int, *, is_committed: bool = True) 
         offset = page.position
 
 
+@pytest.mark.parametrize("rounds", [6, pytest.param(20, marks=pytest.mark.prove)])
 def test_each_transaction_shows_whole_or_not_at_all_and_each_input_once_when_processes_die_and_come_back(
-    tmp_path: Path,
+    tmp_path: Path, rounds: int
 ) -> None:
-    """Promise 4 and I10 to I15: two producers and a processor, 20 of them killed, or stopped and continued."""
+    """Promise 4 and I10 to I15: two producers and a processor, each killed, and each stopped and continued."""
     chance = random.Random(13)
-    fates = [(name, fate) for name in ROLES for fate in ("kill", "stop")] * (ROUNDS // 6 + 1)
+    fates = [(name, fate) for name in ROLES for fate in ("kill", "stop")]
+    fates *= -(-rounds // len(fates))  # each at least once
     chance.shuffle(fates)
     with opened(tmp_path) as log:
         for topic in (INPUT, OUTPUT):
             log.topics.create(topic, partitions=PARTITIONS)
         crew = Crew(tmp_path)
         try:
-            for name, fate in fates[:ROUNDS]:
+            for name, fate in fates[:rounds]:
                 wait_until(lambda name=name: crew.at_work[name].count("ended"))
                 time.sleep(chance.uniform(0, MOMENT_S))
                 (crew.kill if fate == "kill" else crew.stop)(name)
@@ -175,7 +176,7 @@ def test_each_transaction_shows_whole_or_not_at_all_and_each_input_once_when_pro
             crew.end()
         asked, answered = crew.said("asked"), crew.said("ended")
         _end_all(log)
-        _compare_inputs(log, asked, answered)
+        _compare_inputs(log, asked, answered, rounds)
         _compare_outputs(log)
         _verify(log)
 
@@ -189,7 +190,7 @@ def _end_all(log: Log) -> None:
             at, before = process_some(log, instances["processor"], partition, at), at
 
 
-def _compare_inputs(log: Log, asked: dict[str, bool], answered: dict[str, bool]) -> None:
+def _compare_inputs(log: Log, asked: dict[str, bool], answered: dict[str, bool], rounds: int) -> None:
     """Check that each transaction of a producer shows in every partition, or in none, as it was answered."""
     shown = Counter((record.value or b"").decode() for p in range(PARTITIONS) for record in records(log, INPUT, p))
     assert set(shown.values()) == {1}, "stored twice"
@@ -199,7 +200,7 @@ def _compare_inputs(log: Log, asked: dict[str, bool], answered: dict[str, bool])
         if not name.startswith("processor"):
             assert (name in parts) is is_commit, f"answered {is_commit}: {name}"
     assert all(asked.get(name) for name in parts), "no commit of it was asked for"
-    assert len(parts) > ROUNDS
+    assert len(parts) > rounds
 
 
 def _compare_outputs(log: Log) -> None:

@@ -126,8 +126,10 @@ def test_a_page_costs_the_same_however_many_were_aborted_beside_a_long_transacti
 
 
 @pytest.mark.slow
-def test_a_thousand_open_and_a_hundred_thousand_aborted_transactions_are_no_cliff() -> None:
-    first, last, listing = costs(100_000, 1_000, 250)
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.prove)])
+def test_a_thousand_open_and_a_hundred_thousand_aborted_transactions_are_no_cliff(count: int) -> None:
+    """The bounds are the same for a tenth of them, which CI runs."""
+    first, last, listing = costs(count, 1_000, 250)
     assert last == {"objects.get": 1, "objects.list": 1, "items.get": 1}
     assert (first["items.query"], listing["items.query"]) <= (8, 8)
     assert first["aborted"] <= 1_000, "the 500 that are asked for, and a few beside"

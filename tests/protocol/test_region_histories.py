@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.model.requests import ReadRequest
 from tests.support.region_ticks import SUB, Ticking
 from tests.support.service import TOPIC
+from tests.support.tries import tries
 
 NAMES = ("a", "b", "c")
 
@@ -67,8 +69,20 @@ class History:
             assert kept - unread <= self.done, name
 
 
+@tries(40)
 @given(st.integers(0, 10**6))
 def test_no_record_is_passed_unseen_and_the_last_position_arrives(seed: int) -> None:
+    play(seed)
+
+
+@pytest.mark.prove
+@pytest.mark.slow
+def test_no_record_is_passed_unseen_in_many_histories() -> None:
+    for seed in range(200):
+        play(seed)
+
+
+def play(seed: int) -> None:
     history = History(seed)
     for _ in range(40):
         history.step()

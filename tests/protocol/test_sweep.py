@@ -1044,7 +1044,10 @@ def moments() -> int:
     return calls.count
 
 
-strided = pytest.mark.parametrize("stride", [37, pytest.param(1, marks=pytest.mark.slow)])
+strided = pytest.mark.parametrize(
+    "stride",
+    [37, pytest.param(11, marks=pytest.mark.slow), pytest.param(1, marks=[pytest.mark.slow, pytest.mark.prove])],
+)
 
 
 def at_every_moment(what: Callable[[Service], Callable[[], None]], stride: int) -> Iterator[tuple[Service, Calls]]:
