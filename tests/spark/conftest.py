@@ -18,6 +18,7 @@ from fenceline.client import Client
 from fenceline_spark import java
 from fenceline_testing import FencelineServer, serving
 from tests.spark.driver_process import QUICK_JVM, QUICK_PLANS
+from tests.spark.warm_daemon import warm_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,10 +87,18 @@ def topic(client: Client, request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def spark(server: FencelineServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Lend the session of this run: two cores, which read and write ``server`` unless an option says otherwise."""
-    from pyspark.sql import SparkSession
-
     java.provide()
     os.environ["FENCELINE_URL"] = server.url
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(warm_python(tmp_path_factory.mktemp("python"))))
+        session = started(tmp_path_factory.mktemp("warehouse"))
+    yield session
+    session.stop()
+
+
+def started(warehouse: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
     session = (
         SparkSession.builder.master("local[2]")
         .appName("fenceline-tests")
@@ -97,10 +106,9 @@ def spark(server: FencelineServer, tmp_path_factory: pytest.TempPathFactory) -> 
         .config("spark.ui.enabled", "false")
         .config("spark.driver.extraJavaOptions", QUICK_JVM)
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    return session
