@@ -17,7 +17,8 @@ import pytest
 from fenceline.client import Client
 from fenceline_spark import java
 from fenceline_testing import FencelineServer, serving
-from tests.spark.driver_process import QUICK_JVM
+from tests.spark.driver_process import QUICK_JVM, QUICK_PLANS
+from tests.spark.warm_daemon import warm_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +43,25 @@ if MISSING is not None:
     collect_ignore = [path.name for path in HERE.glob("test_*.py") if path.name not in NEEDS_NOTHING]
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups by the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.spark)
+    """Mark all tests of Spark, and keep the files that share the session or the service in one process of pytest.
+
+    They are one group, because a second session would cost as much as thirty of their tests. All other tests go
+    wherever a process is free, those too that start Spark anew.
+    """
+    ours = [item for item in items if HERE in item.path.parents]
+    sharing = {item.path for item in ours if shares(item)}
+    for item in ours:
+        item.add_marker(pytest.mark.spark)
+        if item.path in sharing:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def shares(item: pytest.Item) -> bool:
+    """Return True if a test uses the session; or the service alone, and starts no Spark of its own beside it."""
+    fixtures = getattr(item, "fixturenames", ())
+    return "spark" in fixtures or ("server" in fixtures and item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")
@@ -71,20 +87,28 @@ def topic(client: Client, request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def spark(server: FencelineServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Lend the session of this run: two cores, which read and write ``server`` unless an option says otherwise."""
-    from pyspark.sql import SparkSession
-
     java.provide()
     os.environ["FENCELINE_URL"] = server.url
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(warm_python(tmp_path_factory.mktemp("python"))))
+        session = started(tmp_path_factory.mktemp("warehouse"))
+    yield session
+    session.stop()
+
+
+def started(warehouse: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
     session = (
         SparkSession.builder.master("local[2]")
         .appName("fenceline-tests")
+        .config(map=QUICK_PLANS)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.extraJavaOptions", QUICK_JVM)
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    return session

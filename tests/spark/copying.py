@@ -22,15 +22,17 @@ ROWS = (40, 4, 4)  # that each growth adds to each partition, of 100 bytes
 INLINE_BYTES = 1_500  # so a growth is one part in a transaction of its own, and two by the driver
 
 TASK, DRIVER = r"spark\.[-\w]+\.\d+\.\d+", r"spark\.[-\w]+"
+UNHEARD = "the driver does not hear that its batch is decided"
+SENDS_THE_END = "the driver sends the end"
 # What a driver is doing when it dies: the request, whether the service had done it, and whether the batch is decided.
 MOMENTS = {
     "a task asked whether its batch is written": (f"GET /v1/once/{DRIVER}", True, False),
     "a task amid its appends": (f"POST /v1/topics/.*/records {TASK}", True, False),
     "the driver asks for the query's id": (f"POST /v1/producer-ids {DRIVER}", True, False),
     "the driver amid the inline rows": (f"POST /v1/topics/.*/records {DRIVER}", True, False),
-    "the driver does not hear that its batch is decided": ("POST /v1/transactions/end", True, True),
+    UNHEARD: ("POST /v1/transactions/end", True, True),
     "the driver heard so, and Spark has not logged it": (f"GET /v1/transactions/{TASK}", False, True),
-    "the driver sends the end": ("POST /v1/transactions/end", False, False),
+    SENDS_THE_END: ("POST /v1/transactions/end", False, False),
 }
 
 

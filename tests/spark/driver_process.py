@@ -14,7 +14,13 @@ from collections.abc import Mapping
 from fenceline_spark import java
 
 # What starts faster, and is slower after minutes that no driver here lives.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    # Spark's own classes are not what is tested here: to verify their bytecode takes a seventh of a start.
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+# What runs a small plan without compiling Java for it.
+QUICK_PLANS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def copy(
@@ -34,7 +40,7 @@ def copy(
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     for name in "driver", "executor":
         builder = builder.config(f"spark.{name}.extraJavaOptions", QUICK_JVM)
-    for name, value in (conf or {}).items():
+    for name, value in (QUICK_PLANS | dict(conf or {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

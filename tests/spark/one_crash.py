@@ -13,9 +13,7 @@ from pathlib import Path
 
 from fenceline_spark import java
 from fenceline_testing import serving
-from tests.spark.copying import MOMENTS, Copying
-
-UNHEARD = 4  # the moment by default: a batch is decided, and its driver dies before it hears so
+from tests.spark.copying import MOMENTS, UNHEARD, Copying
 
 
 def tell(text: str) -> None:
@@ -75,4 +73,4 @@ def main(number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else UNHEARD)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else list(MOMENTS).index(UNHEARD))

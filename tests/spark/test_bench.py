@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.prove  # nothing of the product: CI tests what the benchmark counts by
 @pytest.mark.skipif(not processes.is_known(), reason="only Linux reports the CPU time of processes in /proc")
 def test_the_benchmark_of_spark_measures_each_part(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"

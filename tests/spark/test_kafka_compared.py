@@ -25,7 +25,7 @@ from tests.servers import install
 from tests.servers.install import CannotInstall
 from tests.servers.run import kafka
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.prove]  # a broker beside Spark, and 80 reads
 
 PARTITIONS = 2
 TOPIC = "compared"
