@@ -1,12 +1,5 @@
 """The sessions function: sessions, named producers, ownership."""
 
-import fenceline.access.claims.claim
-import fenceline.access.claims.producers
-import fenceline.access.claims.queue
-import fenceline.access.leases
-import fenceline.access.ownership.own
-import fenceline.access.ownership.release
-import fenceline.access.producer
 import fenceline.service.access
 import fenceline_http.handlers.sessions
 import fenceline_http.operations.sessions

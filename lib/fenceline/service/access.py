@@ -1,7 +1,7 @@
 """Sessions, claims and ownership by name: the requests for access (API.md, "Sessions and producers", "Ownership").
 
 Rule: each request is judged by items that are read after it arrived. A session that a request here closes is noted for
-the appends of this process, too. Each method imports what it needs: on Lambda every process begins cold.
+the appends of this process, too.
 Not here: the protocol of a claim (``access.claims``) and of ownership (``access.ownership``).
 """
 
@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from fenceline import limits
+from fenceline.access import leases
+from fenceline.access.claims import producers as named_producers
+from fenceline.access.claims.claim import Claiming
+from fenceline.access.claims.queue import Waiting
+from fenceline.access.ownership import own, release
+from fenceline.access.session import SessionItem
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context
+from fenceline.model.access import GRANTED, OwnedResource, Ownership, Producer, ProducerPage, Session
+from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline.model.topic import Topic
 from fenceline.ports import Unavailable
-from fenceline.service.resolver import PartitionResolver, translate_store_facts
-
-if TYPE_CHECKING:
-    from fenceline.access.claims.claim import Claiming
-    from fenceline.access.claims.queue import Waiting
-    from fenceline.access.session import SessionItem
-    from fenceline.model.access import OwnedResource, Ownership, Producer, ProducerPage, Session
-    from fenceline.model.requests import ClaimRequest, OwnTarget
+from fenceline.service.resolver import PartitionResolver, translated
 
 
 class Access:
@@ -44,52 +44,37 @@ class Access:
 
     @property
     def _claiming(self) -> Claiming:
-        from fenceline.access.claims.claim import Claiming
-
         return Claiming(self._resolver.appenders)
-
-    @property
-    def _waiting(self) -> Waiting:
-        from fenceline.access.claims.queue import Waiting
-
-        return Waiting(self._resolver.appenders, self._claiming)
 
     def _deadline(self) -> int:
         return self._context.runtime.monotonic_ms() + self._timeout_ms
 
     # Sessions and producers
 
+    @translated
     def create_session(
         self, *, lease_ms: int | None = None, client_name: str | None = None, principal: str = ""
     ) -> Session:
         """Make a session; see ``leases.create``."""
-        from fenceline.access import leases
+        return leases.create(self._context, lease_ms=lease_ms, client_name=client_name, principal=principal)
 
-        return translate_store_facts(
-            lambda: leases.create(self._context, lease_ms=lease_ms, client_name=client_name, principal=principal)
-        )
-
+    @translated
     def session(self, session_id: str, *, principal: str = "") -> Session:
         """Return a session as it is now; see ``leases.look``."""
-        from fenceline.access import leases
+        return leases.look(self._resolver.appenders, session_id, principal)
 
-        return translate_store_facts(lambda: leases.look(self._resolver.appenders, session_id, principal))
-
+    @translated
     def heartbeat(self, session_id: str, *, principal: str = "") -> Session:
         """Renew a live session's lease; see ``leases.heartbeat``."""
-        from fenceline.access import leases
+        return leases.heartbeat(self._resolver.appenders, session_id, principal)
 
-        return translate_store_facts(lambda: leases.heartbeat(self._resolver.appenders, session_id, principal))
-
+    @translated
     def close_session(self, session_id: str, *, principal: str = "") -> None:
         """End a session with all that it holds; see ``leases.close``."""
-        from fenceline.access import leases
-
-        translate_store_facts(lambda: leases.close(self._resolver.appenders, session_id, principal, self._note))
+        leases.close(self._resolver.appenders, session_id, principal, self._note)
 
     def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
         """Take write access, or a place in the line; one in line is polled for ``wait_ms``. See ``Claiming.claim``."""
-        from fenceline.model.access import GRANTED
 
         def make(incarnation: Topic) -> Producer:
             producer = self._claiming.claim(incarnation, request, principal, self._deadline())
@@ -106,66 +91,52 @@ class Access:
         self, topic: str, producer_name: str, *, session_id: str | None = None, wait_ms: int = 0, principal: str = ""
     ) -> Producer:
         """Return a producer as it is now; under its session, a poll; see ``Waiting.poll`` and ``producers.look``."""
-        from fenceline.access.claims import producers as named_producers
 
-        if session_id is None:
-            return self._resolver.in_incarnation(
-                topic,
-                lambda incarnation: named_producers.look(self._resolver.appenders, incarnation, producer_name),
-            )
-        return self._resolver.in_incarnation(
-            topic, lambda incarnation: self._poll(incarnation, producer_name, session_id, wait_ms, principal)
-        )
+        def look(incarnation: Topic) -> Producer:
+            if session_id is None:
+                return named_producers.look(self._resolver.appenders, incarnation, producer_name)
+            return self._poll(incarnation, producer_name, session_id, wait_ms, principal)
+
+        return self._resolver.in_incarnation(topic, look)
 
     def _poll(self, incarnation: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Producer:
-        return self._waiting.poll(
-            incarnation, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms
-        )
+        waiting = Waiting(self._resolver.appenders, self._claiming)
+        return waiting.poll(incarnation, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms)
 
     def producers(self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX) -> ProducerPage:
         """Return producers of a topic, and those that wait in line; see ``claims.producers.listed``."""
-        from fenceline.access.claims import producers as named_producers
 
-        return self._resolver.in_incarnation(
-            topic,
-            lambda incarnation: named_producers.listed(
-                self._context, incarnation, start_after=start_after, limit=limit
-            ),
-        )
+        def listed(incarnation: Topic) -> ProducerPage:
+            return named_producers.listed(self._context, incarnation, start_after=start_after, limit=limit)
+
+        return self._resolver.in_incarnation(topic, listed)
 
     def close_producer(self, topic: str, producer_name: str, session_id: str, *, principal: str = "") -> None:
         """Close a producer, with what it holds or waits for; see ``claims.producers.close``."""
-        from fenceline.access.claims import producers as named_producers
 
-        self._resolver.in_incarnation(
-            topic,
-            lambda incarnation: named_producers.close(
-                self._resolver.appenders, incarnation, producer_name, session_id, principal, self._note
-            ),
-        )
+        def close(incarnation: Topic) -> None:
+            appenders = self._resolver.appenders
+            named_producers.close(appenders, incarnation, producer_name, session_id, principal, self._note)
 
+        self._resolver.in_incarnation(topic, close)
+
+    @translated
     def own(
         self, session_id: str, resources: Sequence[OwnTarget], *, group: str | None = None, principal: str = ""
     ) -> Sequence[OwnedResource]:
         """Own all these resources, or none; see ``own.own``."""
-        from fenceline.access.ownership import own
-
         request = own.OwnRequest(session_id, resources, group, principal)
-        return translate_store_facts(lambda: own.own(self._resolver.appenders, request, self._deadline()))
+        return own.own(self._resolver.appenders, request, self._deadline())
 
+    @translated
     def release(
         self, session_id: str, resources: Sequence[str], *, group: str | None = None, principal: str = ""
     ) -> None:
         """Give up those of the resources that the session owns; see ``release.release``."""
-        from fenceline.access.ownership import release as releasing
+        request = release.ReleaseRequest(session_id, resources, group, principal)
+        release.release(self._resolver.appenders, request)
 
-        request = releasing.ReleaseRequest(session_id, resources, group, principal)
-        translate_store_facts(lambda: releasing.release(self._resolver.appenders, request))
-
+    @translated
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
         """Return the owner of a resource, with its generation and token; see ``release.look``."""
-        from fenceline.access.ownership import release as releasing
-
-        return translate_store_facts(
-            lambda: releasing.look(self._resolver.appenders, resource, group=group, principal=principal)
-        )
+        return release.look(self._resolver.appenders, resource, group=group, principal=principal)

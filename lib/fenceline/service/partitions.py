@@ -16,7 +16,7 @@ from fenceline.errors import FencelineError, InvalidRequestError, NotAuthorizedE
 from fenceline.log.checkpoint import save
 from fenceline.log.partition import Partition
 from fenceline.model import topic as model_topic
-from fenceline.service.resolver import PartitionResolver, translate_store_facts
+from fenceline.service.resolver import PartitionResolver, translated
 
 if TYPE_CHECKING:
     from fenceline.compaction.compact import OnProgress
@@ -196,13 +196,14 @@ class Partitions:
         self.check_compacts(topic, partition)
         return self._resolver.with_partition(topic, partition, compact)
 
+    @translated
     def check_compacts(self, name: str, partition: int) -> None:
         """Check that there is such a partition, of a topic that compacts.
 
         Raises:
             InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
         """
-        topic = translate_store_facts(lambda: self._resolver.look(name)).item.topic
+        topic = self._resolver.look(name).item.topic
         if not 0 <= partition < topic.partitions:
             raise model_topic.unknown_partition(topic, partition)
         if not topic.is_compacted:

@@ -44,7 +44,7 @@ from fenceline.service.resolver import (
     Known,
     PartitionResolver,
     always_another_incarnation,
-    translate_store_facts,
+    translated,
 )
 from fenceline.transactions.producer_ids import ProducerIds
 
@@ -119,11 +119,11 @@ class Producing:
         self, topic: str, partition: int, request: AppendRequest, sent: Sent, *, acks: int, topic_id: str | None
     ) -> Appended | None:
         for _ in range(INCARNATIONS_PER_REQUEST):
-            known, is_new = translate_store_facts(partial(self._resolved, topic, partition, topic_id))
+            known, is_new = self._resolved(topic, partition, topic_id)
             if topic_id not in (None, known.item.topic.topic_id):
                 break  # another incarnation: its number of partitions may differ
             try:
-                appended = translate_store_facts(partial(self._append, known, partition, request, sent, is_new=is_new))
+                appended = self._append(known, partition, request, sent, is_new=is_new)
                 return None if acks == 0 else appended
             except StaleTopicId:
                 self._resolver.forget(topic, known.item)
@@ -135,6 +135,7 @@ class Producing:
             return None
         raise always_another_incarnation(topic)
 
+    @translated
     def share_out(self, topic: str, records: Sequence[Record]) -> tuple[Shares, int]:
         """Place records by their keys, from a look at the topic that began after the call; see ``by_key.share_out``.
 
@@ -144,7 +145,7 @@ class Producing:
         from fenceline.service.by_key import share_out
 
         until_ms = self.deadline()
-        found = translate_store_facts(lambda: self._resolver.look(topic)).item.topic
+        found = self._resolver.look(topic).item.topic
         return share_out(found, records, self._context.runtime.random()), until_ms
 
     def append_share(
@@ -169,10 +170,12 @@ class Producing:
             topic_id=shares.topic.topic_id,
         )
 
+    @translated
     def new_producer_id(self) -> tuple[int, int]:
         """Return a new (producer id, producer epoch) (KIP-98)."""
-        return translate_store_facts(self._producer_ids.take), 0
+        return self._producer_ids.take(), 0
 
+    @translated
     def _resolved(self, topic: str, partition: int, topic_id: str | None) -> tuple[Known, bool]:
         """Return the topic as ``PartitionResolver.resolve`` does, or after a look where it seems to lack the partition.
 
@@ -186,6 +189,7 @@ class Producing:
             return self._resolver.look(topic), True
         return known, is_new
 
+    @translated
     def _append(self, known: Known, partition: int, request: AppendRequest, sent: Sent, *, is_new: bool) -> Appended:
         if known.item.object_n != known.item.n:
             # The request that wrote the item crashed before the object. A rebuild must find what is acknowledged here.

@@ -6,9 +6,9 @@ Not here: how records are taken from peers (``regions.replicator``), and what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.append.appender import Appender
@@ -17,14 +17,14 @@ from fenceline.append.region_markers import SkipEntry
 from fenceline.errors import InvalidRequestError, StoreUnavailableError, ThrottledError, naming
 from fenceline.format.region_markers import Skip
 from fenceline.log import topics
-from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.context import Context
 from fenceline.log.region_state import Origin
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import TopicItem
 from fenceline.log.topic_regions import check_other
 from fenceline.log.topic_suspension import suspend
 from fenceline.model.region import RegionStatus, ReplicationStatus
-from fenceline.model.topic import unknown_partition
+from fenceline.model.topic import Topic, unknown_partition
 from fenceline.regions import snapshots
 from fenceline.regions.contacts import Contacts, Place
 from fenceline.regions.link_item import Link
@@ -37,14 +37,7 @@ from fenceline.regions.source_batches import BatchRefused
 from fenceline.regions.status import Shown
 from fenceline.regions.work import Work, append_marker
 from fenceline.runtime import Runtime
-from fenceline.service.resolver import (
-    INCARNATIONS_PER_REQUEST,
-    PartitionResolver,
-    always_another_incarnation,
-    translate_store_facts,
-)
-
-T = TypeVar("T")
+from fenceline.service.resolver import PartitionResolver, translated
 
 _SKIP_TRIES = 3  # while the position moves
 
@@ -76,7 +69,7 @@ class Replication:
         self, topic: str, *, start_partition: int = 0, limit: int = limits.REPLICATION_PARTITIONS_MAX
     ) -> ReplicationStatus:
         """Return how far each other region is, and gaps and snapshots of ``limit`` partitions; see ``Shown.status``."""
-        return self._in_incarnation(topic, lambda item: self._shown(item).status(start_partition, limit))
+        return self._resolver.with_item(topic, lambda item: self._shown(item).status(start_partition, limit))
 
     def suspend(self, topic: str, region: str) -> RegionStatus:
         """Suspend another region of a topic, and return how far it is; see ``log.topic_suspension``."""
@@ -86,9 +79,10 @@ class Replication:
         """Resume another region of a topic, and return how far it is; see ``log.topic_suspension``."""
         return self._switch(topic, region, is_suspended=False)
 
+    @translated
     def _switch(self, topic: str, region: str, *, is_suspended: bool) -> RegionStatus:
-        translate_store_facts(lambda: suspend(self._context, topic, region, is_suspended=is_suspended))
-        return self._in_incarnation(topic, lambda item: self._shown(item).region(region))
+        suspend(self._context, topic, region, is_suspended=is_suspended)
+        return self._resolver.with_item(topic, lambda item: self._shown(item).region(region))
 
     def snapshot(self, topic: str) -> str:
         """Ask the other regions for a snapshot of each partition that any of them has, and return its id.
@@ -98,7 +92,7 @@ class Replication:
             ThrottledError: A partition has too many snapshots under way. Others may have begun.
         """
         snapshot_id = self._context.runtime.fresh_id()
-        return self._in_incarnation(topic, lambda item: self._snapshot(item, snapshot_id))
+        return self._resolver.with_item(topic, lambda item: self._snapshot(item, snapshot_id))
 
     def _snapshot(self, item: TopicItem, snapshot_id: str) -> str:
         works = [work for work in self._works(item) if work.asked]
@@ -142,7 +136,7 @@ class Replication:
             StoreUnavailableError: The region does not answer. Nothing was written.
         """
         with naming(topic, partition):
-            return self._in_incarnation(topic, lambda item: self._skip(item, partition, region, to_offset))
+            return self._resolver.with_item(topic, lambda item: self._skip(item, partition, region, to_offset))
 
     def _skip(self, item: TopicItem, partition: int, region: str, to_offset: int) -> int:
         check_other(self._context, item, region)
@@ -202,43 +196,45 @@ class Replication:
         """
         start_after, has_more = "", True
         while has_more:
-            after = start_after
-            found, has_more = translate_store_facts(
-                lambda: topics.list_topics(self._context, prefix="", start_after=after, limit=limits.LIST_MAX)  # noqa: B023
-            )
+            found, has_more = self._listed(start_after)
             for topic in found:
                 if any(name != self._context.region for name in topic.regions):
                     yield from ((topic.name, number) for number in range(topic.partitions))
             start_after = found[-1].name if found else ""
 
+    @translated
+    def _listed(self, start_after: str) -> tuple[Sequence[Topic], bool]:
+        return topics.list_topics(self._context, prefix="", start_after=start_after, limit=limits.LIST_MAX)
+
+    @translated
     def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> Run:
         """Take what is missing in a partition, and do what is due there; see ``Replicator.run``."""
-        return translate_store_facts(
-            lambda: self._replicator.run(topic, partition, until_ms=until_ms, is_alone=is_alone)
-        )
+        return self._replicator.run(topic, partition, until_ms=until_ms, is_alone=is_alone)
 
     def memory_of(self, topic: str, partition: int) -> object:
         """Return what this process remembers of a partition's end: another object once its log has moved."""
         appender = self._resolver.remembered(topic, partition)
         return None if appender is None else appender.partition.state
 
+    @translated
     def problems(self, topic: str, partition: int) -> Mapping[str, str]:
         """Return what was wrong with each peer when it was last asked for a partition.
 
         Raises:
             UnknownTopicOrPartitionError: No such topic or partition.
         """
-        known, _ = translate_store_facts(lambda: self._resolver.resolve(topic, partition))
+        known, _ = self._resolver.resolve(topic, partition)
         contacts = self._contacts.contacts(Place(known.item.topic.topic_id, partition))
         return {peer: contact.problem for peer, contact in contacts.items() if contact.problem is not None}
 
+    @translated
     def measured(self, topic: str, partition: int) -> Measured:
         """Return what an operator's alarms are about, of one partition, as this process last saw its peers.
 
         Raises:
             UnknownTopicOrPartitionError: No such topic or partition.
         """
-        known, _ = translate_store_facts(lambda: self._resolver.resolve(topic, partition))
+        known, _ = self._resolver.resolve(topic, partition)
         item = known.item
         peers = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
         if not peers:
@@ -252,15 +248,6 @@ class Replication:
 
     def _appenders(self, item: TopicItem) -> list[Appender]:
         return [self._resolver.appender(item.topic, number) for number in range(item.topic.partitions)]
-
-    def _in_incarnation(self, name: str, use: Callable[[TopicItem], T]) -> T:
-        for _ in range(INCARNATIONS_PER_REQUEST):
-            known = translate_store_facts(lambda: self._resolver.look(name))
-            try:
-                return translate_store_facts(partial(use, known.item))
-            except StaleTopicId:
-                self._resolver.forget(name, known.item)
-        raise always_another_incarnation(name)
 
 
 class _GivenUp(NamedTuple):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from fenceline import limits
 from fenceline.append.appender import Appender, Appenders
@@ -26,9 +26,31 @@ from fenceline.model import topic as model_topic
 from fenceline.model.topic import Topic
 from fenceline.ports import ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 INCARNATIONS_PER_REQUEST = 3  # followed by one request
+
+
+def translated(call: Callable[P, T]) -> Callable[P, T]:
+    """Have a call raise the error for its caller, in place of the fact of a store that it met."""
+
+    @wraps(call)
+    def translating(*args: P.args, **named: P.kwargs) -> T:
+        try:
+            return call(*args, **named)
+        except Unavailable as fact:
+            raise StoreUnavailableError(f"a store could not be reached; send the request again: {fact}") from fact
+        except VersionMoved as fact:
+            what = "other requests changed the same items first; send the request again"
+            raise ContendedError(f"{what}: {fact}") from fact
+        except ItemTooLarge as fact:
+            raise no_room(fact, "the request") from fact
+        except NoAnswer as fact:
+            what = "a store did not answer, so the change may be made; check before you send it again"
+            raise OutcomeUnknownError(f"{what}: {fact}") from fact
+
+    return translating
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,64 +120,58 @@ class PartitionResolver:
 
     # Into new incarnations
 
-    def with_partition(self, name: str, partition: int, use: Callable[[Partition], T]) -> T:
+    def with_partition(self, name: str, number: int, use: Callable[[Partition], T]) -> T:
         """Call ``use`` with a partition of the topic of that name, by what is remembered of it."""
-        with naming(name, partition):
-            for _ in range(INCARNATIONS_PER_REQUEST):
-                known, _ = translate_store_facts(lambda: self.resolve(name, partition))
-                try:
-                    return translate_store_facts(partial(use, self.appender(known.item.topic, partition).partition))
-                except StaleTopicId:
-                    self.forget(name, known.item)
-            raise always_another_incarnation(name)
+
+        def find() -> TopicItem:
+            return self.resolve(name, number)[0].item
+
+        with naming(name, number):
+            return self._following(name, find, lambda item: use(self.appender(item.topic, number).partition))
 
     def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
         """Call ``use`` with those of these partitions that the topic of that name has, after a look at it."""
-        for _ in range(INCARNATIONS_PER_REQUEST):
-            known = translate_store_facts(lambda: self.look(name))
-            topic = known.item.topic
+
+        def using(item: TopicItem) -> T:
+            topic = item.topic
             wanted = range(numbers.start, min(numbers.stop, topic.partitions))
-            partitions = [self.appender(topic, number).partition for number in wanted]
-            try:
-                return translate_store_facts(partial(use, topic, partitions))
-            except StaleTopicId:
-                self.forget(name, known.item)
-        raise always_another_incarnation(name)
+            return use(topic, [self.appender(topic, number).partition for number in wanted])
+
+        return self.with_item(name, using)
+
+    def with_item(self, name: str, use: Callable[[TopicItem], T]) -> T:
+        """Call ``use`` with the item of the topic of that name, after a look at it."""
+        return self._following(name, lambda: self.look(name).item, use)
 
     def in_incarnation(self, name: str, use: Callable[[Topic], T]) -> T:
         """Call ``use`` with the topic of that name, after a look, and once a rebuild could find the topic."""
+
+        def find() -> TopicItem:
+            return topics.make_object(self._context, self.look(name).item)
+
+        return self._following(name, find, lambda item: use(item.topic))
+
+    @translated
+    def _following(self, name: str, find: Callable[[], TopicItem], use: Callable[[TopicItem], T]) -> T:
+        """Call ``use`` with the topic that ``find`` returns, and again where that incarnation has ended meanwhile."""
         for _ in range(INCARNATIONS_PER_REQUEST):
-            known = translate_store_facts(lambda: topics.make_object(self._context, self.look(name).item))
+            item = find()
             try:
-                return translate_store_facts(partial(use, known.topic))
+                return use(item)
             except StaleTopicId:
-                self.forget(name)
+                self.forget(name, item)
         raise always_another_incarnation(name)
 
 
+@translated
 def in_incarnations(use: Callable[[], T]) -> T:
     """Make a call that looks at several topics, again where an incarnation ended meanwhile."""
     for _ in range(INCARNATIONS_PER_REQUEST):
         with suppress(StaleTopicId):
-            return translate_store_facts(use)
+            return use()
     raise ContendedError("a topic was deleted and created again while the request ran; send the request again")
 
 
 def always_another_incarnation(name: str) -> ContendedError:
     what = "the topic was deleted and created again while the request ran; send the request again"
     return ContendedError(f"{what}: topic={name}")
-
-
-def translate_store_facts(call: Callable[[], T]) -> T:
-    """Make a call, and translate what a store did into the error for the caller."""
-    try:
-        return call()
-    except Unavailable as fact:
-        raise StoreUnavailableError(f"a store could not be reached; send the request again: {fact}") from fact
-    except VersionMoved as fact:
-        raise ContendedError(f"other requests changed the same items first; send the request again: {fact}") from fact
-    except ItemTooLarge as fact:
-        raise no_room(fact, "the request") from fact
-    except NoAnswer as fact:
-        what = "a store did not answer, so the change may be made; check before you send it again"
-        raise OutcomeUnknownError(f"{what}: {fact}") from fact

@@ -15,7 +15,7 @@ from fenceline.log import topics
 from fenceline.log.context import Context
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.topic import Topic
-from fenceline.service.resolver import PartitionResolver, translate_store_facts
+from fenceline.service.resolver import PartitionResolver, translated
 
 
 class Topics:
@@ -30,6 +30,7 @@ class Topics:
         self._resolver = resolver
         self._timeout_ms = timeout_ms
 
+    @translated
     def create(
         self,
         name: str,
@@ -39,22 +40,21 @@ class Topics:
         regions: Sequence[str] | None = None,
     ) -> Topic:
         """Create a topic; see ``log.topics.create``."""
-        return translate_store_facts(
-            lambda: topics.create(self._context, name, partitions=partitions, config=config or {}, regions=regions)
-        )
+        return topics.create(self._context, name, partitions=partitions, config=config or {}, regions=regions)
 
+    @translated
     def list(
         self, *, prefix: str = "", start_after: str = "", limit: int = limits.LIST_DEFAULT
     ) -> tuple[Sequence[Topic], bool]:
         """Return topics in byte order of their names, and whether there are more."""
-        return translate_store_facts(
-            lambda: topics.list_topics(self._context, prefix=prefix, start_after=start_after, limit=limit)
-        )
+        return topics.list_topics(self._context, prefix=prefix, start_after=start_after, limit=limit)
 
+    @translated
     def get(self, name: str) -> Topic:
         """Return the live topic of that name, from a look that began after the call."""
-        return translate_store_facts(lambda: topics.get(self._context, name).topic)
+        return topics.get(self._context, name).topic
 
+    @translated
     def alter(
         self,
         name: str,
@@ -64,12 +64,11 @@ class Topics:
         regions: Sequence[str] | None = None,
     ) -> Topic:
         """Change what is given; see ``log.topics.alter``."""
-        altered = translate_store_facts(
-            lambda: topics.alter(self._context, name, partitions=partitions, config=config, regions=regions)
-        )
+        altered = topics.alter(self._context, name, partitions=partitions, config=config, regions=regions)
         self._resolver.forget(name)
         return altered
 
+    @translated
     def delete(self, name: str) -> None:
         """Seal every partition, then free the name. Sent again, it continues where the first one stopped.
 
@@ -78,24 +77,26 @@ class Topics:
             StoreUnavailableError, ContendedError: The topic was not marked; it is as it was.
             OutcomeUnknownError: The topic may be marked as deleted, or is, and not every partition is sealed.
         """
-        going = translate_store_facts(lambda: topics.mark_going(self._context, name))
+        going = topics.mark_going(self._context, name)
         if going is None:
             self._resolver.forget(name)
             return
         try:
-            translate_store_facts(lambda: self._end_incarnation(going))
+            self._end_incarnation(going)
         except RetryError as error:
             what = f"the topic is marked as deleted, but not yet sealed everywhere; delete it again: {error.detail}"
             raise OutcomeUnknownError(what) from error
 
+    @translated
     def resume_delete(self, going: TopicItem) -> None:
         """Resume a DELETE that marked this incarnation and crashed; a later incarnation of the name is left alone.
 
         Raises:
             StoreUnavailableError, ContendedError, OutcomeUnknownError: Not every partition is sealed.
         """
-        translate_store_facts(lambda: self._end_incarnation(topics.make_object(self._context, going)))
+        self._end_incarnation(topics.make_object(self._context, going))
 
+    @translated
     def _end_incarnation(self, going: TopicItem) -> None:
         from fenceline.service import topic_deletion
 

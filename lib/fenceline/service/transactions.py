@@ -1,8 +1,7 @@
 """Transactions by transactional ids and by the names of topics (API.md, "Producer ids, coordinators, transactions").
 
 Rule: a request looks at the topics that it names. What an addition names is judged after its producer, and the offsets
-of a group before it (DESIGN.md, "The state machine"). Each method imports what it needs: on Lambda every process begins
-cold.
+of a group before it (DESIGN.md, "The state machine").
 Not here: how a transaction is decided and ended (``transactions``), and batches in one (``produce``).
 """
 
@@ -10,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fenceline import limits
+from fenceline.access.ownership import read_guard
 from fenceline.errors import (
     FencelineError,
     OperationNotAttemptedError,
@@ -20,26 +19,32 @@ from fenceline.errors import (
     UnknownTopicOrPartitionError,
 )
 from fenceline.log.context import Context
+from fenceline.log.partition import Partition
 from fenceline.model.principal import lasting
-from fenceline.model.topic import unknown_partition
-from fenceline.service.resolver import PartitionResolver, in_incarnations, translate_store_facts
-
-if TYPE_CHECKING:
-    from fenceline.model.subscription import GroupOffset
-    from fenceline.model.topic import Topic
-    from fenceline.model.transaction import (
-        FencedTransaction,
-        OnceMark,
-        ProducerPair,
-        TopicPartition,
-        Transaction,
-        TransactionMember,
-        TransactionPage,
-    )
-    from fenceline.ports import Check
-    from fenceline.subscriptions.cursors import LiveTopic
-    from fenceline.transactions.coordinator import Coordinator
-    from fenceline.transactions.item import TopicPartitions
+from fenceline.model.subscription import GroupOffset
+from fenceline.model.topic import Topic, unknown_partition
+from fenceline.model.transaction import (
+    FencedTransaction,
+    OnceMark,
+    ProducerPair,
+    TopicPartition,
+    Transaction,
+    TransactionMember,
+    TransactionPage,
+)
+from fenceline.ports import Check
+from fenceline.service.resolver import PartitionResolver, in_incarnations, translated
+from fenceline.service.subscriptions import Subscriptions
+from fenceline.subscriptions.cursors import LiveTopic
+from fenceline.transactions import once as committed_versions
+from fenceline.transactions import pending_offsets
+from fenceline.transactions.coordinator import Coordinator
+from fenceline.transactions.decide import Add, decide
+from fenceline.transactions.decide_ends import Ends
+from fenceline.transactions.ends import JointCoordinator
+from fenceline.transactions.hanging import abort_hanging
+from fenceline.transactions.item import TopicPartitions
+from fenceline.transactions.listing import Reads, list_transactions
 
 
 class Transactions:
@@ -64,8 +69,6 @@ class Transactions:
         self._timeout_ms = timeout_ms
 
     def _coordinator(self, principal: str = "") -> Coordinator:
-        from fenceline.transactions.coordinator import Coordinator
-
         return Coordinator(self._resolver.appenders, self._take_producer_id, lasting(principal))
 
     def _deadline(self) -> int:
@@ -73,13 +76,14 @@ class Transactions:
 
     # The producer's requests
 
+    @translated
     def init(
         self, transactional_id: str, timeout_ms: int, pair: ProducerPair | None = None, *, principal: str = ""
     ) -> ProducerPair:
         """Return the next pair of a transactional id, and fence the pair before it; see ``Coordinator.init``."""
-        until_ms, coordinator = self._deadline(), self._coordinator(principal)
-        return translate_store_facts(lambda: coordinator.init(transactional_id, timeout_ms, pair, until_ms))
+        return self._coordinator(principal).init(transactional_id, timeout_ms, pair, self._deadline())
 
+    @translated
     def add_partitions(
         self, transactional_id: str, pair: ProducerPair, partitions: Sequence[TopicPartition], *, principal: str = ""
     ) -> Sequence[FencelineError | None]:
@@ -93,23 +97,19 @@ class Transactions:
             FencelineError: The coordinator refused. Nothing was added.
         """
         until_ms, coordinator = self._deadline(), self._coordinator(principal)
+        found = self._look(sorted({one.topic for one in partitions}))
+        refused = [_unknown(found[one.topic], one) for one in partitions]
+        if any(refused):
+            self._check_producer(coordinator, transactional_id, pair, until_ms)
+            others = "another partition of the request was refused, so nothing was added; send the others again"
+            return [error or OperationNotAttemptedError(others) for error in refused]
+        coordinator.add_partitions(transactional_id, pair, _places(found, partitions), until_ms)
+        return refused
 
-        def use() -> Sequence[FencelineError | None]:
-            found = self._look(sorted({one.topic for one in partitions}))
-            refused = [_unknown(found[one.topic], one) for one in partitions]
-            if any(refused):
-                self._check_producer(coordinator, transactional_id, pair, until_ms)
-                others = "another partition of the request was refused, so nothing was added; send the others again"
-                return [error or OperationNotAttemptedError(others) for error in refused]
-            coordinator.add_partitions(transactional_id, pair, _places(found, partitions), until_ms)
-            return refused
-
-        return translate_store_facts(use)
-
+    @translated
     def add_group(self, transactional_id: str, pair: ProducerPair, group: str, *, principal: str = "") -> None:
         """Add a group to a transaction; see ``Coordinator.add_group``."""
-        until_ms, coordinator = self._deadline(), self._coordinator(principal)
-        translate_store_facts(lambda: coordinator.add_group(transactional_id, pair, group, until_ms))
+        self._coordinator(principal).add_group(transactional_id, pair, group, self._deadline())
 
     def send_offsets(
         self,
@@ -122,10 +122,6 @@ class Transactions:
         principal: str = "",
     ) -> None:
         """Commit a group's offsets in a transaction, all of them or none; see ``pending_offsets.send``."""
-        from fenceline.access.ownership import read_guard
-        from fenceline.service.subscriptions import Subscriptions
-        from fenceline.transactions import pending_offsets
-
         until_ms = self._deadline()
         live = Subscriptions(self._context, self._resolver).live
 
@@ -135,11 +131,12 @@ class Transactions:
         ongoing = partial(self._coordinator(principal).ongoing, transactional_id, pair, group, until_ms)
         in_incarnations(lambda: pending_offsets.send(self._context, live, group, offsets, judge, ongoing))
 
+    @translated
     def extend(self, transactional_id: str, pair: ProducerPair, timeout_ms: int, *, principal: str = "") -> int:
         """Let no time-out be due for ``timeout_ms``, and return until when, in ms; see ``Coordinator.extend``."""
-        until_ms, coordinator = self._deadline(), self._coordinator(principal)
-        return translate_store_facts(lambda: coordinator.extend(transactional_id, pair, timeout_ms, until_ms))
+        return self._coordinator(principal).extend(transactional_id, pair, timeout_ms, self._deadline())
 
+    @translated
     def end(
         self,
         transactional_id: str,
@@ -158,13 +155,10 @@ class Transactions:
             AlreadyCommittedError: That version, or a higher one, is committed.
         """
         if once is not None:
-            from fenceline.model.transaction import TransactionMember
-
             members = [TransactionMember(transactional_id, pair)]
             (ended,) = self._end(members, is_commit, once, principal, is_passing_over=False)
             return ended.pair
-        until_ms, coordinator = self._deadline(), self._coordinator(principal)
-        return translate_store_facts(lambda: coordinator.end(transactional_id, pair, is_commit, until_ms))
+        return self._coordinator(principal).end(transactional_id, pair, is_commit, self._deadline())
 
     def end_all(
         self,
@@ -177,6 +171,7 @@ class Transactions:
         """Commit or abort several transactions by one decision; see ``JointCoordinator.end``."""
         return self._end(members, is_commit, once, principal, is_passing_over=True)
 
+    @translated
     def _end(
         self,
         members: Sequence[TransactionMember],
@@ -186,49 +181,41 @@ class Transactions:
         *,
         is_passing_over: bool,
     ) -> Sequence[TransactionMember]:
-        from fenceline.transactions.decide_ends import Ends
-        from fenceline.transactions.ends import JointCoordinator
-
-        until_ms = self._deadline()
         coordinator = JointCoordinator(self._resolver.appenders, self._take_producer_id)
         request = Ends(members, is_commit, once, is_passing_over, lasting(principal))
-        return translate_store_facts(lambda: coordinator.end(request, until_ms))
+        return coordinator.end(request, self._deadline())
 
     # What applications have committed
 
+    @translated
     def once(self, app_id: str, *, principal: str = "") -> OnceMark:
         """Return the version that an application has committed; −1 where it has committed none."""
-        from fenceline.model.transaction import OnceMark
-        from fenceline.transactions import once
+        found = committed_versions.read(self._context, app_id, lasting(principal))
+        return OnceMark(app_id, committed_versions.NONE) if found is None else found.mark
 
-        found = translate_store_facts(lambda: once.read(self._context, app_id, lasting(principal)))
-        return OnceMark(app_id, once.NONE) if found is None else found.mark
-
+    @translated
     def forget_once(self, app_id: str, *, principal: str = "") -> None:
         """Forget what an application has committed: any version may be committed again. Twice does no harm."""
-        from fenceline.transactions import once
-
-        translate_store_facts(lambda: once.forget(self._context, app_id, lasting(principal)))
+        committed_versions.forget(self._context, app_id, lasting(principal))
 
     # Looks, and damage
 
+    @translated
     def get(self, transactional_id: str, *, principal: str = "") -> Transaction:
         """Return a transaction, once what is due of it is done; see ``Coordinator.get``."""
-        until_ms, coordinator = self._deadline(), self._coordinator(principal)
-        return translate_store_facts(lambda: coordinator.get(transactional_id, until_ms)).shown()
+        return self._coordinator(principal).get(transactional_id, self._deadline()).shown()
 
+    @translated
     def fence(self, transactional_id: str) -> FencedTransaction:
         """Abort, fence and free a transactional id for an operator, and return what was met; see ``Coordinator.fence``.
 
         Raises:
             TransactionalIdNotFoundError: No transaction has the id.
         """
-        from fenceline.model.transaction import FencedTransaction
-
-        until_ms, coordinator = self._deadline(), self._coordinator()
-        before, fenced = translate_store_facts(lambda: coordinator.fence(transactional_id, until_ms))
+        before, fenced = self._coordinator().fence(transactional_id, self._deadline())
         return FencedTransaction(before.shown(), fenced.pair)
 
+    @translated
     def list(
         self,
         *,
@@ -243,32 +230,27 @@ class Transactions:
 
         Those of other principals are left out.
         """
-        from fenceline.model.transaction import TransactionPage
-        from fenceline.transactions.listing import Reads, list_transactions
-
         reads = Reads()
-        found, has_more = translate_store_facts(
-            lambda: list_transactions(
-                self._context,
-                states=() if state is None else (state,),
-                producer_id=producer_id,
-                longer_than_ms=longer_than_ms,
-                start_after=start_after,
-                limit=limit,
-                principal=lasting(principal),
-                reads=reads,
-            )
+        found, has_more = list_transactions(
+            self._context,
+            states=() if state is None else (state,),
+            producer_id=producer_id,
+            longer_than_ms=longer_than_ms,
+            start_after=start_after,
+            limit=limit,
+            principal=lasting(principal),
+            reads=reads,
         )
         return TransactionPage(found, has_more, reads.go_on_after if len(found) < limit else None)
 
     def abort_hanging(self, topic: str, partition: int, pair: ProducerPair, *, principal: str = "") -> None:
         """Abort what a producer has open in a partition where no coordinator knows of it; see ``abort_hanging``."""
-        from fenceline.transactions.hanging import abort_hanging
+        until_ms = self._deadline()
 
-        until_ms, appenders = self._deadline(), self._resolver.appenders
-        self._resolver.with_partition(
-            topic, partition, lambda found: abort_hanging(appenders, found, pair, until_ms, lasting(principal))
-        )
+        def abort(found: Partition) -> None:
+            abort_hanging(self._resolver.appenders, found, pair, until_ms, lasting(principal))
+
+        self._resolver.with_partition(topic, partition, abort)
 
     # What an addition names
 
@@ -291,8 +273,6 @@ class Transactions:
         Raises:
             InvalidProducerIdMappingError, ProducerFencedError: As for an addition.
         """
-        from fenceline.transactions.decide import Add, decide
-
         try:
             item = coordinator.get(transactional_id, until_ms)
         except TransactionalIdNotFoundError:
@@ -311,8 +291,6 @@ def _places(
     found: Mapping[str, Topic | UnknownTopicOrPartitionError], wanted: Sequence[TopicPartition]
 ) -> list[TopicPartitions]:
     """Return the partitions by the incarnations that their topics' names lead to."""
-    from fenceline.transactions.item import TopicPartitions
-
     numbers: dict[str, list[int]] = {}
     for one in wanted:
         numbers.setdefault(one.topic, []).append(one.partition)
