@@ -15,7 +15,7 @@ from models.bounds import MODELS
 from models.runner import HERE as MODELS_FOLDER
 from tests.simulation.crash.matrix import ALL_OPERATIONS
 from tests.simulation.crash.rows import rows_of_design
-from tests.simulation.harness.guards import all_guards
+from tests.simulation.scenarios import all_guards
 from tests.support.readme import ROOT
 
 TITLE = "## What is proved, and by what\n"
@@ -27,6 +27,98 @@ AT_NIGHT = {
     "tests/simulation/crash/test_crash_matrix.py": (
         "deaths, lost answers and late landings at every store call",
         "A death at a read leaves what the write before it left. CI has a death at every write.",
+    ),
+    "tests/spark/test_attempts_of_tasks.py": (
+        "speculative and repeated attempts of tasks",
+        "They start Spark six times. CI loses a task's process in `test_driver_crashes.py`.",
+    ),
+    "tests/spark/test_bench.py": (
+        "the benchmark of Spark runs",
+        "It shows nothing of the product. CI tests what it counts by.",
+    ),
+    "tests/spark/test_demo.py": (
+        "the whole demo, whose driver is killed three times",
+        "CI kills a driver once at each kind of moment in `test_driver_crashes.py`.",
+    ),
+    "tests/spark/test_driver_crashes.py": (
+        "a driver is killed at each request",
+        "CI has each kind of death once.",
+    ),
+    "tests/spark/test_elsewhere.py": (
+        "a job on a machine that has fenceline",
+        "CI submits the same job to a cluster that lacks it.",
+    ),
+    "tests/spark/test_kafka_compared.py": (
+        "the source beside Kafka and its connector",
+        "They are a broker and 80 reads. CI has what the source promises, without the comparison.",
+    ),
+    "tests/spark/test_sink_crashes.py": (
+        "every request of a batch fails in every way",
+        "CI has the first and the last request of each kind.",
+    ),
+    "tests/cli/test_transaction_processes.py": (
+        "a run that is killed again and again, by two more seeds",
+        "Another seed is more of the same. CI has one.",
+    ),
+    "tests/contract/conftest.py": (
+        "moto as a store; items on ministack",
+        "They are second servers. CI has versitygw and ministack for objects, DynamoDB Local for items.",
+    ),
+    "tests/http/test_generated_client.py": (
+        "clients generated in Java and Go",
+        "Their generators and compilers take 20 s. CI has Python and TypeScript.",
+    ),
+    "tests/http/test_properties.py": (
+        "500 examples of each property",
+        "CI tries 30.",
+    ),
+    "tests/http/test_schemathesis.py": (
+        "100 examples of each operation",
+        "CI tries two, and `test_declared_forms.py` makes each wrong form of each request.",
+    ),
+    "tests/infra/test_bundling.py": (
+        "the bundle for this machine has the same bytes again",
+        "CI has the bundle for Lambda.",
+    ),
+    "tests/processes/test_combining.py": (
+        "32 processes, 20 blows",
+        "CI has 8 processes and 12 blows.",
+    ),
+    "tests/processes/test_crash.py": (
+        "50 kills of a server",
+        "CI has 12.",
+    ),
+    "tests/processes/test_examples.py": (
+        "another seed of the word count",
+        "CI has one.",
+    ),
+    "tests/processes/test_faults.py": (
+        "four times as long, and on ministack",
+        "CI goes on until each kind of fault was met, on versitygw and DynamoDB Local.",
+    ),
+    "tests/processes/test_once.py": (
+        "12 rounds",
+        "CI kills and stops each role once.",
+    ),
+    "tests/processes/test_takeover.py": (
+        "20 takeovers, and 10 with two workers",
+        "They wait for leases. CI has 6 and 4.",
+    ),
+    "tests/processes/test_transactions.py": (
+        "20 rounds",
+        "CI kills and stops each role once.",
+    ),
+    "tests/protocol/test_aborted_index.py": (
+        "100,000 aborted transactions",
+        "CI has 10,000, with the same bounds.",
+    ),
+    "tests/protocol/test_region_histories.py": (
+        "200 histories",
+        "CI has 40.",
+    ),
+    "tests/protocol/test_sweep.py": (
+        "a change at every moment of a sweep",
+        "CI has one at every eleventh store call.",
     ),
 }
 
@@ -116,7 +208,7 @@ def _crashes() -> Iterator[str]:
 
 def _night() -> Iterator[str]:
     yield "**At night** (`make prove`), beside `make simulate`:\n"
-    rows = ((f"`{file}`", what, why) for file, (what, why) in AT_NIGHT.items())
+    rows = ((f"`{file}`", what, why) for file, (what, why) in sorted(AT_NIGHT.items()))
     yield from _table("| file | what | why not in CI, and what CI proves of it |", rows)
 
 
