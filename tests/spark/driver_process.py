@@ -40,6 +40,8 @@ def copy(
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     for name in "driver", "executor":
         builder = builder.config(f"spark.{name}.extraJavaOptions", QUICK_JVM)
+    # A test may stop a driver for as long as another one takes. Spark would end it then, by its own heartbeat.
+    builder = builder.config("spark.network.timeout", "1h")
     for name, value in (QUICK_PLANS | dict(conf or {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
