@@ -68,7 +68,7 @@ TOPIC_NAME_CHARS_MAX = 249
 REGIONS_MAX = 8  # of one topic
 
 TOPICS_CACHED_MAX = 10_000
-APPENDERS_CACHED_MAX = 10_000  # partitions in one process's memory, at 7 KB each: as many as a topic can have
+PARTITIONS_CACHED_MAX = 10_000  # partitions in one process's memory, at 7 KB each: as many as a topic can have
 
 # Clocks
 ITEM_AGE_MS_MAX = 60_000  # of a look at topic and head (I4, I7)

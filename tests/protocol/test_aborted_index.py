@@ -18,7 +18,7 @@ from fenceline.log.checkpoint_items import Head
 from fenceline.model.results import AbortedTransaction
 from fenceline.read import aborted as read_aborted
 from fenceline.service.log import Log
-from tests.support.service import TOPIC, LogBuilder, Part, Service, data, marker, outcome, serve
+from tests.support.service import TOPIC, LogBuilder, Part, Service, data, marker, only_partition_of, outcome, serve
 from tests.support.transactional_logs import abort, commit, in_, made, read, store, values
 from tests.support.tries import tries
 
@@ -247,14 +247,14 @@ def test_a_page_finds_what_was_aborted_though_the_process_reads_the_log_anew_mea
     made(service, [in_(7, "a")], [data("p")], [abort(7)])
     reader = service.another()
     reader.partitions.offsets(TOPIC, 0)
-    (appender,) = reader._resolver.appenders._kept.values()
+    partition = only_partition_of(reader)
 
     def read_anew(operation: str, _: str) -> None:
         if operation == "list":
             service.objects.on_call = None
-            appender.partition.forget()
-            appender.partition.look()
-            assert appender.partition.state.next_offset == 0
+            partition.forget()
+            partition.look()
+            assert partition.state.next_offset == 0
 
     service.objects.on_call = read_anew
     assert values(read(reader, 0, max_records=2)) == ["p"]

@@ -15,8 +15,18 @@ from fenceline.model.transaction import COMPLETE_COMMIT, ONGOING, ProducerPair
 from fenceline.transactions.admission import Admissions
 from tests.support.claiming import code_of
 from tests.support.patience import PATIENCE_S
-from tests.support.service import TOPIC, Gate, Service, is_unavailable, loses_answer, never_arrives, serve_in_real_time
-from tests.support.transacting import ID, TIMEOUT_MS, Producer, appenders_of, committed, outcomes, partition_of
+from tests.support.service import (
+    TOPIC,
+    Gate,
+    Service,
+    is_unavailable,
+    loses_answer,
+    never_arrives,
+    partition_of,
+    partitions_of,
+    serve_in_real_time,
+)
+from tests.support.transacting import ID, TIMEOUT_MS, Producer, committed, outcomes
 
 ASKED = AskCoordinator(5)
 
@@ -30,7 +40,7 @@ def producer(wide: Service) -> Producer:
 
 def admit(producer: Producer, number: int, admissions: Admissions | None = None, **more: Any) -> CoordinatorAnswer:
     admissions = admissions or producer.log.producing.admissions
-    partition = partition_of(producer.service, producer.log, number)
+    partition = partition_of(producer.log, number)
     until_ms = more.get("until_ms", producer.until_ms)
     return admissions.admit(partition, ID, more.get("pair", producer.pair), ASKED, until_ms)
 
@@ -114,9 +124,9 @@ class Waiting:
 
     def __init__(self, producer: Producer) -> None:
         self.producer = producer
-        self.admissions = Admissions(appenders_of(producer.log), producer.log.producing._producer_ids.take)
+        self.admissions = Admissions(partitions_of(producer.log), producer.log.producing._producer_ids.take)
         for number in range(40):
-            partition_of(producer.service, producer.log, number)
+            partition_of(producer.log, number)
         self.gate = Gate()
         producer.service.items.plan("write", self.gate)
 

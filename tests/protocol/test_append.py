@@ -39,6 +39,8 @@ from tests.support.service import (
     loses_answer,
     moves,
     never_arrives,
+    only_appender_of,
+    only_partition_of,
     request,
     serve,
 )
@@ -53,8 +55,7 @@ def creates(service: Service) -> int:
 
 def queued(service: Service) -> int:
     """Return how many requests wait after the one that leads."""
-    (appender,) = service.log._resolver.appenders._kept.values()
-    return len(appender._queue)
+    return len(only_appender_of(service.log)._queue)
 
 
 # What an append says
@@ -432,8 +433,7 @@ def test_a_clock_that_was_set_back_costs_one_look_and_no_more(service: Service) 
     service.runtime.advance(-MINUTE_MS, monotonic_ms=1)
     looks = service.items.calls["get"]
     append(service.log, "b")
-    (appender,) = service.log._resolver.appenders._kept.values()
-    assert appender.partition.has_young_look
+    assert only_partition_of(service.log).has_young_look
     assert service.items.calls["get"] == looks + 2  # the name; topic and head
     append(service.log, "c")
     assert service.items.calls["get"] == looks + 2

@@ -16,11 +16,9 @@ from fenceline import errors, limits
 from fenceline.append.queue import Ticket
 from fenceline.append.request import AppendRequest
 from fenceline.format import batch, keys
-from fenceline.log.partition import Partition
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import Delete
-from fenceline.service.log import Log
 from tests.support.coordinating import ID, Coordinator
 from tests.support.patience import PATIENCE_S
 from tests.support.runtime import START_MS
@@ -29,10 +27,12 @@ from tests.support.service import (
     Gate,
     Service,
     append,
+    appender_of,
     conflicts,
     is_unavailable,
     loses_answer,
     never_arrives,
+    partition_of,
     request,
     slept_before,
 )
@@ -40,13 +40,9 @@ from tests.support.service import (
 HOUR_MS = 3_600_000
 
 
-def partition_of(service: Service, log: Log) -> Partition:
-    return log._resolver.appenders.of(TOPIC, service.topic_id(), 0).partition
-
-
 def opened(service: Service) -> list[int]:
     """Return the producers whose transactions are open at the log's end."""
-    partition = partition_of(service, service.another())
+    partition = partition_of(service.another())
     partition.open()
     return sorted(partition.state.open_transactions)
 
@@ -214,7 +210,7 @@ def test_an_admission_is_asked_for_again_once_the_partition_was_adopted_anew(
         txn.end(other)
         other.partitions.checkpoint(TOPIC, 0)
         expire(service, 7)
-        partition_of(service, service.log).look()  # a head beyond the state: it is adopted
+        partition_of(service.log).look()  # a head beyond the state: it is adopted
 
     txn.beside = ends_and_is_forgotten
     with pytest.raises(errors.ProducerFencedError):
@@ -263,7 +259,7 @@ def test_an_admission_is_asked_for_again_once_a_plain_batch_has_lowered_the_epoc
 def lowers_in_the_next_group(service: Service, producer_id: int) -> None:
     """Queue a plain batch that lowers the epoch of a producer, which has lapsed."""
     service.runtime.advance(2_000)
-    appender = service.log._resolver.appenders.of(TOPIC, service.topic_id(), 0)
+    appender = appender_of(service.log)
     plain = request("plain", producer=(producer_id, 2, 50))
     entry = service.log.producing.prepared(appender.partition, service.log.topics.get(TOPIC), plain, is_new=True)
     appender._queue.append(Ticket(entry, 10**9))

@@ -17,7 +17,18 @@ from fenceline.format import keys
 from fenceline.log.checkpoint import advance_checkpoint
 from fenceline.ports import NoAnswer
 from fenceline.service.log import Log
-from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives, request
+from tests.support.service import (
+    TOPIC,
+    Service,
+    append,
+    appender_of,
+    is_unavailable,
+    loses_answer,
+    moves,
+    never_arrives,
+    only_appender_of,
+    request,
+)
 
 CALL_MS = 20
 LARGE = b"x" * limits.OFFER_BYTES_MAX  # so large that it is not offered to rivals
@@ -32,11 +43,6 @@ def took_ms(service: Service, call: Callable[[], Any]) -> int:
     begun = service.runtime.monotonic_ms()
     call()
     return service.runtime.monotonic_ms() - begun
-
-
-def appender_of(log: Log) -> Appender:
-    (appender,) = log._resolver.appenders._kept.values()
-    return appender
 
 
 @pytest.mark.usefixtures("store_takes_time")
@@ -103,7 +109,7 @@ def test_a_caller_who_left_takes_no_time_from_who_is_in_its_group(service: Servi
     """
     log, rival = service.another(), service.another()
     append(log, "a")
-    appender = appender_of(log)
+    appender = only_appender_of(log)
     entry = log.producing.prepared(appender.partition, log.topics.get(TOPIC), request("b"), is_new=True)
     left = Ticket(entry, until_ms=service.runtime.monotonic_ms() + 1_000)
     appender._queue.append(left)
@@ -151,7 +157,7 @@ def loser_of(service: Service) -> tuple[Appender, Log]:
     loser, rival = service.another(), service.another()
     append(loser, "a")
     append(rival, "a")
-    appender = loser._resolver.appender(loser.topics.get(TOPIC), 0)
+    appender = appender_of(loser)
     appender._backoff.losses = CHANCE_LOSSES
     return appender, rival
 
@@ -250,7 +256,7 @@ def test_an_append_that_the_next_one_found_much_later_slows_nothing_afterwards(s
     service.runtime.advance(3_600_000)
     append(log, "b")
     assert service.values() == [b"a", b"found", b"b"]
-    assert appender_of(log)._backoff.create_ms <= 2 * CALL_MS
+    assert only_appender_of(log)._backoff.create_ms <= 2 * CALL_MS
 
 
 @pytest.mark.usefixtures("store_takes_time")
@@ -260,7 +266,7 @@ def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *
     loser, winner = service.another(timeout_ms=10_000), service.another()
     for _ in range(limits.CHECKPOINT_SEGMENTS):
         append(winner, "first")
-    turns = appender_of(winner)._backoff
+    turns = only_appender_of(winner)._backoff
     assert turns._met_at is None
 
     def is_lost(call: Callable[[], Any]) -> Any:
@@ -272,7 +278,7 @@ def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
         append(loser, LARGE)
-    assert appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
+    assert only_appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
     assert turns._met_at is not None
     assert turns.losses == 0
 
@@ -284,7 +290,7 @@ def test_a_log_start_that_was_moved_is_no_rival(service: Service) -> None:
         if n % limits.CHECKPOINT_SEGMENTS == 8:
             service.log.partitions.trim(TOPIC, 0, n // limits.CHECKPOINT_SEGMENTS * limits.CHECKPOINT_SEGMENTS)
     assert service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 2 * limits.CHECKPOINT_SEGMENTS
-    assert appender_of(log)._backoff._met_at is None
+    assert only_appender_of(log)._backoff._met_at is None
 
 
 @pytest.mark.parametrize("timeout_ms", range(14_000, 34_000, 2_000))
@@ -313,14 +319,14 @@ def test_who_only_loses_begins_no_write_that_its_caller_has_no_time_for(service:
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
         append(loser, LARGE)
-    assert appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
+    assert only_appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
     assert all(left >= create_ms for left in left_ms)
 
 
 @pytest.mark.parametrize(("fault", "is_put_off"), [(moves, False), (loses_answer, True), (is_unavailable, True)])
 def test_a_knock_is_one_write_whatever_becomes_of_it(service: Service, fault: Any, *, is_put_off: bool) -> None:
     append(service.log, "a")
-    partition = appender_of(service.log).partition
+    partition = only_appender_of(service.log).partition
     before = service.items.calls.copy()
     service.items.plan("write", fault)
     advance_checkpoint(partition)
@@ -349,7 +355,7 @@ def test_a_marker_behind_the_batch_that_leads_waits_for_nobody(
 ) -> None:
     append(service.log, "a")
     monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 1_000)
-    appender = appender_of(service.log)
+    appender = only_appender_of(service.log)
     marker = Ticket(GrantEntry("session", 3), until_ms=10**9)
     appender._queue.append(marker)
     created_ms: list[int] = []

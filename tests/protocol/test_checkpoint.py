@@ -24,6 +24,7 @@ from tests.support.service import (
     loses_answer,
     moves,
     never_arrives,
+    only_partition_of,
     outcome,
 )
 from tests.support.sweeping import swept
@@ -213,9 +214,9 @@ def test_a_head_that_is_further_is_left_alone_and_so_are_its_producers(service: 
     append(service.log, "c", producer=(7, 0, 2))
     service.log.partitions.checkpoint(TOPIC, 0)
     head, item = head_of(service), folded_to(service, 7)
-    (appender,) = slow._resolver.appenders._kept.values()
-    assert appender.partition.state.next_offset == 2
-    checkpoint.save(appender.partition)
+    partition = only_partition_of(slow)
+    assert partition.state.next_offset == 2
+    checkpoint.save(partition)
     assert (head_of(service), folded_to(service, 7)) == (head, item)
 
 
@@ -304,10 +305,10 @@ def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(
     swept(service)
     assert service.objects.store.list(keys.log_prefix(service.topic_id(), 0)) == []
     late.store(service.objects, start=2)
-    (appender,) = frozen._resolver.appenders._kept.values()
-    assert appender.partition.fold_at(2)
+    partition = only_partition_of(frozen)
+    assert partition.fold_at(2)
     with pytest.raises(Unavailable, match="too old"):
-        checkpoint.save(appender.partition)
+        checkpoint.save(partition)
     retried = append(service.another(), "lost", producer=(7, 0, 0))
     assert (retried.duplicate, retried.base_offset) == (False, 7), "it is nowhere in the log: it is stored now"
 
@@ -327,8 +328,7 @@ def test_a_process_forgets_producers_that_the_items_hold(service: Service, monke
     monkeypatch.setattr(limits, "PRODUCERS_CACHED_MAX", 5)
     for producer_id in range(40):
         append(service.log, "x", producer=(producer_id, 0, 0))
-    (appender,) = service.log._resolver.appenders._kept.values()
-    assert len(appender.partition._producers) <= 5 + limits.CHECKPOINT_SEGMENTS
+    assert len(only_partition_of(service.log)._producers) <= 5 + limits.CHECKPOINT_SEGMENTS
     for producer_id in range(40):
         assert append(service.log, "x", producer=(producer_id, 0, 0)).base_offset == producer_id
         assert append(service.log, "y", producer=(producer_id, 0, 1)).base_offset == 40 + producer_id

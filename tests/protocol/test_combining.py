@@ -9,7 +9,6 @@ import pytest
 
 from fenceline import errors, limits
 from fenceline.append import offering
-from fenceline.append.appender import Appender
 from fenceline.append.combiner import Combiner
 from fenceline.append.offers import Round
 from fenceline.append.queue import Ticket
@@ -26,6 +25,7 @@ from tests.support.service import (
     TOPIC,
     Service,
     append,
+    appender_of,
     is_unavailable,
     loses_answer,
     moves,
@@ -42,10 +42,6 @@ WORTH_MS = offering.WORTH_MS
 def _creates_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes offer here, where a create takes no longer than a call of the item store."""
     monkeypatch.setattr(offering, "WORTH_MS", -1_000_000)
-
-
-def appender_of(log: Log) -> Appender:
-    return log._resolver.appender(log.topics.get(TOPIC), 0)
 
 
 def contends(log: Log) -> Combiner:

@@ -240,6 +240,7 @@ def test_a_caller_that_leaves_without_leading_leaves_nothing_behind(service: Ser
     assert isinstance(mine.outcome, errors.OutcomeUnknownError)
     append(log, "next")
     assert appender.is_idle
+    assert appender.partition.is_idle
 
 
 def late(service: Service, *, is_bound: bool) -> tuple[Combiner, Ticket]:

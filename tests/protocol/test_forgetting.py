@@ -16,13 +16,25 @@ from fenceline.format import keys
 from fenceline.log.context import SegmentCache
 from fenceline.model.requests import ReadRequest
 from fenceline.service.log import Log
-from tests.support.service import TOPIC, LogBuilder, Service, append, data, never_arrives, request, serve
+from tests.support.service import (
+    TOPIC,
+    LogBuilder,
+    Service,
+    append,
+    appender_of,
+    data,
+    never_arrives,
+    partition_of,
+    partitions_of,
+    request,
+    serve,
+)
 
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """Return a service whose process remembers two partitions at most."""
-    monkeypatch.setattr(limits, "APPENDERS_CACHED_MAX", 2, raising=False)
+    monkeypatch.setattr(limits, "PARTITIONS_CACHED_MAX", 2, raising=False)
     made = serve()
     made.log.topics.create(TOPIC, partitions=12)
     yield made
@@ -30,7 +42,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 
 def remembered(log: Log) -> list[int]:
-    return [partition.partition for partition in log._resolver.appenders.partitions()]
+    return [partition.partition for partition in partitions_of(log).kept()]
 
 
 def touch(log: Log, *partitions: int) -> None:
@@ -76,11 +88,10 @@ def test_a_request_that_is_under_way_has_the_only_appender_of_its_partition(serv
     """The appender was forgotten while the request had it; the next request gets the same one."""
     append(service.log, "a")
     service.objects.always("create", never_arrives)
-    topic = service.log.topics.get(TOPIC)
-    mine = service.log._resolver.appender(topic, 0)
+    mine = appender_of(service.log)
     touch(service.log, *range(1, 12))
     assert 0 not in remembered(service.log)
-    assert service.log._resolver.appender(topic, 0) is mine
+    assert appender_of(service.log) is mine
     touch(service.log, *range(1, 12))
     with pytest.raises(errors.OutcomeUnknownError):
         mine.append(_entry(service, "b"), service.runtime.monotonic_ms() + 100)
@@ -89,14 +100,13 @@ def test_a_request_that_is_under_way_has_the_only_appender_of_its_partition(serv
 
 def _entry(service: Service, value: str) -> BatchEntry:
     known, _ = service.log._resolver.resolve(TOPIC, 0)
-    appender = service.log._resolver.appender(known.item.topic, 0)
-    return service.log.producing.prepared(appender.partition, known.item.topic, request(value), is_new=True)
+    return service.log.producing.prepared(partition_of(service.log), known.item.topic, request(value), is_new=True)
 
 
 def test_sessions_that_hold_and_own_much_are_remembered_by_what_they_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SESSION_ENTRIES_CACHED_MAX", 100, raising=False)
     service = serve()
-    grants = Grants(service.log._resolver.appenders)
+    grants = Grants(partitions_of(service.log))
     owns = tuple(Owned(None, f"lock-{n}", "") for n in range(40))
     for n in range(1, 7):
         made = sessions.created(f"{n:032x}", principal="", lease_ms=1_000, now_ms=0)

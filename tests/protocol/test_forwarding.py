@@ -22,7 +22,7 @@ from fenceline.regions.scan_notes import ScanNote
 from tests.protocol.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
 from tests.support.replicating import together
-from tests.support.service import TOPIC
+from tests.support.service import TOPIC, appender_of
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_aborted_records_between_are_no_obstacle_and_a_skip_is(world: RegionWorl
     position = world["b"].origin("c")
     assert position is not None
     skip = Skip("c", position.topic_id, position.next_offset, start, 1)
-    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    appender = appender_of(world["b"].log)
     appender.append(SkipEntry(skip, position), world.runtime.monotonic_ms() + 10_000)
     world["b"].pull()
     assert numbers(world["b"], "c")[-2:] == [("c5", 5), ("c6", 6)]
@@ -204,7 +204,7 @@ def skip_of_c2(world: RegionWorld) -> None:
     position = world["b"].origin("c")
     assert position is not None
     skip = Skip("c", position.topic_id, position.next_offset, 2, 1)
-    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    appender = appender_of(world["b"].log)
     appender.append(SkipEntry(skip, position), world.runtime.monotonic_ms() + 10_000)
     world["b"].pull()
     assert numbers(world["b"], "c") == [("c1", 1), ("c3", 3)]
@@ -292,7 +292,7 @@ def test_a_search_for_skips_goes_on_where_the_last_look_ended(world: RegionWorld
     world["a"].peers["c"].is_down = True
     transaction(world["c"], "x2", is_commit=False)
     world["c"].append("c3")
-    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    appender = appender_of(world["b"].log)
     for _ in range(ASKS_PER_LOOK + 3):
         appender.append(UpdateEntry(Updates([])), world.runtime.monotonic_ms() + 10_000)
     world["a"].pull()

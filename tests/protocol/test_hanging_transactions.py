@@ -25,10 +25,12 @@ from tests.support.service import (
     data,
     is_unavailable,
     never_arrives,
+    partition_of,
+    partitions_of,
     serve,
     slept_before,
 )
-from tests.support.transacting import Producer, appenders_of, committed, opened, outcomes, partition_of
+from tests.support.transacting import Producer, committed, opened, outcomes
 
 PAIR = ProducerPair(70, 3)
 
@@ -63,7 +65,7 @@ def stored(service: Service) -> str:
 def abort(service: Service, pair: ProducerPair = PAIR, partition: int = 0, log: Log | None = None) -> None:
     log = log or service.another()
     until_ms = service.runtime.monotonic_ms() + 5_000
-    abort_hanging(appenders_of(log), partition_of(service, log, partition), pair, until_ms)
+    abort_hanging(partitions_of(log), partition_of(log, partition), pair, until_ms)
 
 
 def test_what_no_coordinator_knows_is_aborted_with_the_bumped_epoch(service: Service) -> None:

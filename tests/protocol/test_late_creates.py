@@ -18,12 +18,11 @@ from fenceline.errors import CorruptLogError, OffsetOutOfRangeError, StoreUnavai
 from fenceline.format import batch, keys
 from fenceline.format.segment import Segment
 from fenceline.log.context import SegmentCache
-from fenceline.log.partition import Partition
 from fenceline.log.partition_memory import PartitionMemory
 from fenceline.model.record import Record
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.service.log import Log
-from tests.support.service import TOPIC, LogBuilder, Part, Service, append, data, outcome, serve
+from tests.support.service import TOPIC, LogBuilder, Part, Service, append, data, only_partition_of, outcome, serve
 
 HOUR_MS = 3_600_000
 
@@ -73,11 +72,6 @@ def once(service: Service, operation: str, at: str, act: Callable[[], object]) -
     service.objects.on_call = on_call
 
 
-def partition_of(log: Log) -> Partition:
-    (found,) = log._resolver.appenders.partitions()  # type: ignore[attr-defined]
-    return found  # type: ignore[no-any-return]
-
-
 def test_a_hole_behind_a_late_create_is_no_damage_where_another_thread_has_just_looked(service: Service) -> None:
     append(service.log, "a")
     service.log.partitions.checkpoint(TOPIC, 0)
@@ -103,7 +97,7 @@ def test_a_producer_is_not_ahead_of_the_log_where_another_thread_has_just_looked
 ) -> None:
     append(service.log, "a")
     producer = keys.producer_item(service.topic_id(), 0, 9).sort
-    partition = partition_of(service.log)
+    partition = only_partition_of(service.log)
     young = PartitionMemory.has_young_look
 
     def looks(memory: PartitionMemory) -> bool:
@@ -135,7 +129,7 @@ def test_a_late_create_is_not_remembered_by_its_place(service: Service) -> None:
     """One thread follows it, another reads the head for a trim: what was folded seems to be held by the items."""
     append(service.log, "a")
     append(service.log, "b")
-    partition, head = partition_of(service.log), keys.head_item(service.topic_id(), 0).sort
+    partition, head = only_partition_of(service.log), keys.head_item(service.topic_id(), 0).sort
     late = late_of(service, data(*"xxxxxxxx"))
 
     def freezes(operation: str, called: str) -> None:
@@ -240,7 +234,7 @@ def test_a_chain_value_of_a_late_create_is_neither_answered_nor_remembered(servi
     service.log.partitions.checkpoint(TOPIC, 0)
     log = service.another()
     log.partitions.offsets(TOPIC, 0)
-    partition = partition_of(log)
+    partition = only_partition_of(log)
     once(service, "get", key(service, 2), lambda: leaves_behind(service, late, 3))
     with pytest.raises(StoreUnavailableError):
         log.partitions.segments(TOPIC, 0, offset=3, origin="own")

@@ -13,17 +13,23 @@ from fenceline.ports import Delete
 from fenceline.service.log import Log
 from fenceline.transactions.meeting import Meetings, meet_producer
 from tests.support.claiming import code_of
-from tests.support.service import Service, is_unavailable, loses_answer, never_arrives, slept_before
+from tests.support.service import (
+    Service,
+    is_unavailable,
+    loses_answer,
+    never_arrives,
+    partition_of,
+    partitions_of,
+    slept_before,
+)
 from tests.support.transacting import (
     TIMEOUT_MS,
     Producer,
-    appenders_of,
     carried_out,
     committed,
     meetings_of,
     opened,
     outcomes,
-    partition_of,
     tail_of,
 )
 
@@ -47,7 +53,7 @@ class Reader:
         self.meetings: Meetings = meetings_of(self.log)
 
     def held(self, number: int = 0) -> bool:
-        return self.meetings.held(partition_of(self.service, self.log, number), tail_of(self.service, self.log, number))
+        return self.meetings.held(partition_of(self.log, number), tail_of(self.service, self.log, number))
 
 
 def decided(producer: Producer) -> None:
@@ -58,8 +64,8 @@ def decided(producer: Producer) -> None:
 
 
 def meet(producer: Producer, log: Log | None = None, **more: Any) -> bool:
-    appenders = appenders_of(log or producer.service.another())
-    return meet_producer(appenders, producer.pair.producer_id, producer.until_ms, **more)
+    partitions = partitions_of(log or producer.service.another())
+    return meet_producer(partitions, producer.pair.producer_id, producer.until_ms, **more)
 
 
 # What is due
@@ -173,7 +179,7 @@ def test_a_reader_leaves_a_decision_that_is_young(wide: Service, producer: Produ
 def test_the_readers_of_a_partition_meet_once_a_second_in_one_process(wide: Service, producer: Producer) -> None:
     reader, other = Reader(wide), Reader(wide)
     wide.runtime.advance(limits.MEETING_AGE_MS)
-    tail, partition = tail_of(wide, reader.log), partition_of(wide, reader.log)
+    tail, partition = tail_of(wide, reader.log), partition_of(reader.log)
 
     def asked(meetings: Meetings) -> int:
         before = wide.items.calls["get"]
@@ -192,7 +198,7 @@ def test_the_readers_of_a_partition_meet_once_a_second_in_one_process(wide: Serv
 def test_a_reader_that_is_held_up_by_nothing_asks_nothing(wide: Service, producer: Producer) -> None:
     producer.end()
     reader = Reader(wide)
-    tail, partition = tail_of(wide, reader.log), partition_of(wide, reader.log)
+    tail, partition = tail_of(wide, reader.log), partition_of(reader.log)
     before = wide.count()
     assert not reader.meetings.held(partition, tail)
     assert wide.count() == before
@@ -223,7 +229,7 @@ def test_a_meeting_begins_no_create_after_2_s(wide: Service, producer: Producer)
 def test_no_trouble_of_a_meeting_is_the_reader_s(wide: Service, producer: Producer, operation: str) -> None:
     reader = Reader(wide)
     wide.runtime.advance(TIMEOUT_MS + 1)
-    tail, partition = tail_of(wide, reader.log), partition_of(wide, reader.log)
+    tail, partition = tail_of(wide, reader.log), partition_of(reader.log)
     wide.items.always(operation, is_unavailable)
     assert not reader.meetings.held(partition, tail)
 

@@ -13,7 +13,18 @@ from fenceline.format.segment import Replicated
 from fenceline.log.checkpoint import read_head
 from fenceline.model.results import AbortedTransaction, Bounds, Offsets
 from tests.support.runtime import FakeRuntime
-from tests.support.service import TOPIC, LogBuilder, Service, access, append, data, marker, outcome, serve
+from tests.support.service import (
+    TOPIC,
+    LogBuilder,
+    Service,
+    access,
+    append,
+    data,
+    marker,
+    only_partition_of,
+    outcome,
+    serve,
+)
 from tests.support.sweeping import swept
 from tests.support.tries import tries
 
@@ -298,7 +309,7 @@ def test_an_end_that_the_log_start_has_passed_is_no_end(service: Service) -> Non
     frozen = service.another(runtime=clock)
     append(service.log, "a")
     assert frozen.partitions.offsets(TOPIC, 0).bounds == Bounds(0, 1, 1)
-    (appender,) = frozen._resolver.appenders._kept.values()
+    partition = only_partition_of(frozen)
 
     def others_go_on(call: Any) -> Any:
         append(service.log, *"bcd")
@@ -306,7 +317,7 @@ def test_an_end_that_the_log_start_has_passed_is_no_end(service: Service) -> Non
         service.runtime.advance(limits.GC_GRACE_MS)
         swept(service)
         assert service.objects.store.list(keys.log_prefix(service.topic_id(), 0)) == []
-        read_head(appender.partition)
+        read_head(partition)
         return call()
 
     service.objects.plan("get", others_go_on)

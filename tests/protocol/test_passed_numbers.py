@@ -9,7 +9,7 @@ import pytest
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
 from tests.support.regions import Region, RegionWorld
-from tests.support.service import TOPIC
+from tests.support.service import TOPIC, partition_of
 from tests.support.transacting import Producer
 
 
@@ -37,7 +37,7 @@ def abort(region: Region, *values: str) -> None:
 
 
 def state(region: Region) -> PartitionState:
-    partition = region.log._resolver.appenders.of(TOPIC, region.service.topic_id(TOPIC), 0).partition
+    partition = partition_of(region.log)
     if not partition.is_fresh:
         partition.open()
     return verified_tail(partition).state

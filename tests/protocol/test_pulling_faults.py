@@ -20,7 +20,7 @@ from fenceline.regions.contacts import Contact, Place
 from fenceline.regions.link_item import value_of
 from tests.support.independent_codec import NOW, forge, record, varint
 from tests.support.regions import Region, RegionWorld
-from tests.support.service import TOPIC, LogBuilder, Part, data, marker, never_arrives, outcome, request
+from tests.support.service import TOPIC, LogBuilder, Part, appender_of, data, marker, never_arrives, outcome, request
 from tests.support.transacting import Producer
 
 
@@ -126,7 +126,7 @@ def test_a_gap_of_more_records_than_offsets_is_none_and_cannot_be_skipped(world:
         world["b"].log.replication.skip(TOPIC, 0, "a", 9)
     position = world["b"].origin("a")
     assert position is not None
-    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    appender = appender_of(world["b"].log)
     for to_offset, count in ((9, 9), (9, MOST), (MOST + 1, 2), (9, -1)):
         skip = Skip("a", position.topic_id, position.next_offset, to_offset, count)
         with pytest.raises(InvalidRequestError):
@@ -488,7 +488,7 @@ def test_a_skip_passes_a_gap_and_what_follows_is_taken_with_its_numbers(world: R
     position = world["b"].origin("a")
     assert position is not None
     skip = Skip("a", position.topic_id, gap.from_offset, gap.to_offset, gap.records)
-    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    appender = appender_of(world["b"].log)
     appender.append(SkipEntry(skip, position), world.runtime.monotonic_ms() + 10_000)
     assert world["b"].pull().took_records == 2  # at once: the position has moved
     assert world["b"].values() == ["a1", "a4", "a5"]

@@ -35,6 +35,7 @@ from tests.support.service import (
     data,
     is_unavailable,
     marker,
+    only_partition_of,
     outcome,
     serve,
 )
@@ -418,11 +419,11 @@ def test_of_many_aborted_transactions_those_that_overlap_are_read_and_no_others(
     service.log.partitions.checkpoint(TOPIC, 0)
     cold = service.another()
     cold.partitions.offsets(TOPIC, 0)
-    (appender,) = cold._resolver.appenders._kept.values()
+    partition = only_partition_of(cold)
     monkeypatch.setattr(limits, "LIST_MAX", 5)
     for start, end in ((0, 2), (58, 62), (118, 120)):
         before = service.items.calls["query"]
-        found = aborted_between(appender.partition, start, end, appender.partition.state)
+        found = aborted_between(partition, start, end, partition.state)
         ended = {transaction.last_offset for transaction in found}
         assert ended >= set(range(start + 1, end, 2)), "all that overlap"
         assert min(ended) >= start

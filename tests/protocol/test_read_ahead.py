@@ -14,7 +14,7 @@ from fenceline.format import keys
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import ObjectSummary, Unavailable
 from fenceline.service.log import Log
-from tests.support.service import TOPIC, Service, append, data
+from tests.support.service import TOPIC, Service, append, data, partition_of
 from tests.support.sweeping import swept
 
 SEGMENTS = 40
@@ -40,8 +40,7 @@ def thaws_with_a_ghost(service: Service) -> Log:
     service.runtime.advance(limits.GC_GRACE_MS)
     swept(service)
     late.store(service.objects, start=2)
-    appender = frozen._resolver.appenders.of(TOPIC, service.topic_id(), 0)
-    assert appender.partition.fold_at(2)
+    assert partition_of(frozen).fold_at(2)
     return frozen
 
 

@@ -10,7 +10,7 @@ from fenceline.append.region_markers import UpdateEntry
 from fenceline.format.region_markers import Update, Updates
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from tests.support.regions import Region, RegionWorld
-from tests.support.service import TOPIC
+from tests.support.service import TOPIC, appender_of
 from tests.support.transacting import Producer
 
 
@@ -144,7 +144,7 @@ def offset_of(region: Region, value: str) -> int:
 def test_an_update_that_names_what_is_no_subscription_creates_nothing(world: RegionWorld, name: str) -> None:
     """No request could read or delete it, and a name that no key can have would stop all that is due."""
     a = world["a"]
-    appender = a.log._resolver.appenders.of(TOPIC, a.service.topic_id(TOPIC), 0)
+    appender = appender_of(a.log)
     appender.partition.open()
     appender.append(UpdateEntry(Updates([Update(name)])), world.runtime.monotonic_ms() + 10_000)
     subscribe(a, "n" * 249)

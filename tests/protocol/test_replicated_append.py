@@ -23,19 +23,18 @@ from fenceline.log.region_state import Origin
 from fenceline.model.record import Record
 from fenceline.ports import AlreadyExists, NoAnswer
 from fenceline.service.topic_deletion import SealEntry
-from tests.support.replicating import (
-    LIFE,
-    THERE,
-    appender_of,
-    batch_of,
-    entry_of,
-    position_of,
-    put,
-    state_of,
-    together,
-)
+from tests.support.replicating import LIFE, THERE, batch_of, entry_of, position_of, put, state_of, together
 from tests.support.runtime import START_MS
-from tests.support.service import TOPIC, Service, append, loses_answer, never_arrives, request, slept_before
+from tests.support.service import (
+    TOPIC,
+    Service,
+    append,
+    appender_of,
+    loses_answer,
+    never_arrives,
+    request,
+    slept_before,
+)
 
 FIRST = entry_of(None, "1", "2")
 AT_2 = Origin(LIFE, 2, 2)
@@ -58,7 +57,7 @@ def test_replicated_records_do_not_count_as_own(service: Service) -> None:
     put(service, FIRST)
     append(service.log, "b")
     put(service, entry_of(AT_2, "3"))
-    state = appender_of(service, service.log).partition.state
+    state = appender_of(service.log).partition.state
     assert (state.records, state.own_records, state.own_next) == (5, 2, 4)
     assert state == state_of(service)
     assert [segment.metadata.own_records for segment in service.segments()] == [0, 1, 1, 2]
@@ -193,7 +192,7 @@ def test_a_replicated_segment_has_one_origin_and_no_other_batch(service: Service
 
 
 def test_replicated_batches_take_turns_with_rivals_as_local_ones_do(service: Service) -> None:
-    appender = appender_of(service, service.log)
+    appender = appender_of(service.log)
     together(service, FIRST)
     assert (FIRST.goes_alone, FIRST.is_urgent, appender._has_marker()) == (True, False, False)
 

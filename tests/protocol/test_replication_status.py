@@ -17,7 +17,7 @@ from fenceline.log.tail import verified_tail
 from fenceline.regions.own_link import OwnLink
 from fenceline.regions.work import append_marker
 from tests.support.regions import RegionWorld
-from tests.support.service import TOPIC
+from tests.support.service import TOPIC, appender_of
 
 
 @pytest.fixture
@@ -31,13 +31,12 @@ def world() -> Iterator[RegionWorld]:
 def pull(world: RegionWorld, here: str, source: str, partition: int = 0) -> int:
     """Take all that a source has, as the replicator does; return how many records."""
     log = world[here].log
-    known, _ = log._resolver.resolve(TOPIC, partition)
-    appender = log._resolver.appender(known.item.topic, partition)
+    appender = appender_of(log, partition)
     appender.partition.open()
-    link = OwnLink(appender, world[here].peers[source], log.replication._contacts)
+    link = OwnLink(appender.partition, world[here].peers[source], log.replication._contacts)
     found, records = link.look(), 0
     while found is not None:
-        records += link.take(found, lambda: True).records
+        records += link.take(found, appender, lambda: True).records
         found = link.look()
     return records
 
@@ -233,7 +232,7 @@ def test_a_skip_that_a_shorter_one_overtook_is_not_answered_as_written(world: Re
     position = here.origin("b")
     assert position is not None
     shorter = SkipEntry(Skip("b", position.topic_id, 1, 3, 2), position)
-    rival = here.another()._resolver.appenders.of(TOPIC, here.service.topic_id(), 0)
+    rival = appender_of(here.another())
 
     def overtaken(create: Callable[[], Any]) -> Any:
         rival.append(shorter, world.runtime.monotonic_ms() + 10_000)
@@ -367,7 +366,7 @@ def claims(world: RegionWorld, name: str, **origins: tuple[str, int]) -> None:
     pull(world, name, "a")
     log = world[name].log
     known, _ = log._resolver.resolve(TOPIC, 0)
-    appender = log._resolver.appender(known.item.topic, 0)
+    appender = appender_of(log)
     (asked,) = verified_tail(appender.partition).state.regions.unanswered
     append_marker(appender, Claim(asked._replace(origins=origins), known.item.topic.topic_id), 10_000)
     pull(world, "a", name)

@@ -15,7 +15,20 @@ from fenceline.format.segment import Replicated, Segment
 from fenceline.model.results import OriginEntry
 from tests.support.origins import add_theirs, asked, bases, log_of, own_below, pages, shown
 from tests.support.regions import PeerInProcess
-from tests.support.service import REGION, TOPIC, LogBuilder, Part, Service, access, append, data, marker, outcome, serve
+from tests.support.service import (
+    REGION,
+    TOPIC,
+    LogBuilder,
+    Part,
+    Service,
+    access,
+    append,
+    data,
+    marker,
+    only_partition_of,
+    outcome,
+    serve,
+)
 from tests.support.tries import tries
 
 
@@ -331,7 +344,7 @@ def test_a_segment_that_a_frozen_process_made_late_hides_nothing(service: Servic
     reader = service.another()
     (before,) = service.segments()
     assert asked(reader, 1).position == 1
-    reader_partition = next(iter(reader._resolver.appenders._kept.values())).partition
+    reader_partition = only_partition_of(reader)
     assert before.next_offset == 1
     builder = log_of(service)
     builder.state = reader_partition.state

@@ -51,6 +51,7 @@ from tests.support.service import (
     moves,
     never_arrives,
     outcome,
+    partitions_of,
     request,
     serve,
 )
@@ -605,7 +606,7 @@ def test_a_long_poll_goes_on_while_all_that_comes_is_acknowledged(live_service: 
                 acknowledge(other, 3)
 
         poll = pool.submit(read, log, wait_ms=20_000)
-        while not live_service.log._resolver.appenders._kept:
+        while not partitions_of(live_service.log).kept():
             pass
         threading.Event().wait(0.1)
         live_service.items.on_call = take

@@ -29,20 +29,11 @@ from tests.support.service import (
     is_unavailable,
     loses_answer,
     never_arrives,
+    partitions_of,
     serve,
     slept_before,
 )
-from tests.support.transacting import (
-    ID,
-    PARTITIONS,
-    Producer,
-    appenders_of,
-    check_one_outcome,
-    ongoing,
-    opened,
-    outcomes,
-    twin,
-)
+from tests.support.transacting import ID, PARTITIONS, Producer, check_one_outcome, ongoing, opened, outcomes, twin
 
 
 def passes(call: Callable[[], Any]) -> Any:
@@ -104,7 +95,7 @@ def expire(producer: Producer, partition: int) -> None:
 
 def finish_late(producer: Producer, prepared: TransactionItem) -> TransactionItem:
     """Finish what was read before, by a process that knows nothing since."""
-    return finish(appenders_of(producer.service.another()), prepared, producer.until_ms)
+    return finish(partitions_of(producer.service.another()), prepared, producer.until_ms)
 
 
 def test_a_finisher_that_thaws_after_its_producer_has_expired_everywhere_adds_no_marker(

@@ -20,8 +20,8 @@ from fenceline.format import control, keys
 from fenceline.log.trim import trim
 from fenceline.model.transaction import ProducerPair
 from fenceline.ports import Delete, NoAnswer, StoreFact, Unavailable
-from tests.support.service import TOPIC, Service, serve
-from tests.support.transacting import TIMEOUT_MS, Producer, committed, meetings_of, opened, partition_of, tail_of
+from tests.support.service import TOPIC, Service, partition_of, serve
+from tests.support.transacting import TIMEOUT_MS, Producer, committed, meetings_of, opened, tail_of
 
 PARTITIONS = (0, 1)
 PROCESSES, STEPS, DEPTH_MAX = 4, 60, 3
@@ -119,7 +119,7 @@ class History:
             assert self.ended.setdefault(ended, is_commit) == is_commit
         elif kind == "read":
             log = producer.log
-            meetings_of(log).held(partition_of(self.service, log, number), tail_of(self.service, log, number))
+            meetings_of(log).held(partition_of(log, number), tail_of(self.service, log, number))
         elif kind == "get":
             producer.get()
         elif kind == "time":
@@ -129,7 +129,7 @@ class History:
         elif kind == "trim":
             tail = tail_of(self.service, producer.log, number)
             until = self.chance.choice([tail.bounds.last_stable_offset, tail.bounds.next_offset])
-            trim(partition_of(self.service, producer.log, number), until)
+            trim(partition_of(producer.log, number), until)
 
     def gives(self, pair: ProducerPair, to: object) -> None:
         assert self.given.setdefault(pair, to) == to  # I13

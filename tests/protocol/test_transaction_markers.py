@@ -12,7 +12,6 @@ import pytest
 
 from fenceline import errors, limits
 from fenceline.append.access_markers import GrantEntry
-from fenceline.append.appender import Appender
 from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Entry, Marked
 from fenceline.append.queue import Outcome, Ticket
@@ -27,6 +26,7 @@ from tests.support.service import (
     TOPIC,
     Service,
     append,
+    appender_of,
     is_unavailable,
     loses_answer,
     never_arrives,
@@ -46,19 +46,15 @@ def others(service: Service, *producer_ids: int) -> list[Coordinator]:
     return made
 
 
-def appender_of(service: Service, log: Log) -> Appender:
-    return log._resolver.appenders.of(TOPIC, service.topic_id(), 0)
-
-
 def batch_of(service: Service, value: str) -> Entry:
     log = service.log
-    partition = appender_of(service, log).partition
+    partition = appender_of(log).partition
     return log.producing.prepared(partition, log.topics.get(TOPIC), request(value), is_new=True)
 
 
 def together(service: Service, *entries: Entry, wait_ms: int = 10_000) -> list[Outcome | Exception | None]:
     """Append entries that all wait in one process at the same moment; return what became of each."""
-    appender = appender_of(service, service.log)
+    appender = appender_of(service.log)
     until_ms = service.runtime.monotonic_ms() + wait_ms
     tickets = [Ticket(entry, until_ms) for entry in entries]
     appender._queue.extend(tickets)
@@ -83,7 +79,7 @@ def kinds(service: Service) -> list[str]:
 
 def epoch_of(service: Service, producer_id: int) -> int | None:
     """Return the epoch of a producer at the log's end."""
-    partition = appender_of(service, service.another()).partition
+    partition = appender_of(service.another()).partition
     partition.open()
     partition.load_producers([producer_id])
     snapshot = partition.snapshot([producer_id])
@@ -93,7 +89,7 @@ def epoch_of(service: Service, producer_id: int) -> int | None:
 
 
 def is_open(service: Service, producer_id: int) -> bool:
-    partition = appender_of(service, service.another()).partition
+    partition = appender_of(service.another()).partition
     partition.open()
     return producer_id in partition.state.open_transactions
 
@@ -147,7 +143,7 @@ def test_an_end_that_must_ask_leaves_its_group_and_the_others_go_on(service: Ser
 def test_ends_of_transactions_take_turns_with_rivals_as_batches_do(service: Service) -> None:
     """They come as often. Were they never to wait, their process would shut the others out."""
     others(service, 7)
-    appender = appender_of(service, service.log)
+    appender = appender_of(service.log)
     appender._queue.append(Ticket(EndEntry(7, 1, True), 10**9))
     assert not appender._has_marker()
     appender._queue.append(Ticket(GrantEntry("s", 0), 10**9))
@@ -157,7 +153,7 @@ def test_ends_of_transactions_take_turns_with_rivals_as_batches_do(service: Serv
 def test_an_end_that_a_rival_has_beaten_pauses(service: Service, txn: Coordinator) -> None:
     txn.send(service.log, "a")
     rival, paused = service.another(), []
-    appender = appender_of(service, service.log)
+    appender = appender_of(service.log)
     leave = appender._leave_to_others
     appender._leave_to_others = lambda pause_ms: (paused.append(pause_ms), leave(pause_ms))[1]  # type: ignore[method-assign]
 
@@ -335,7 +331,7 @@ def test_an_answer_to_an_end_holds_for_a_minute_and_while_the_log_is_followed(
     service: Service, txn: Coordinator
 ) -> None:
     append(service.log, "warm")
-    appender = appender_of(service, service.log)
+    appender = appender_of(service.log)
     asked: list[AskCoordinator] = []
     append_, service_ms = appender.append, service.runtime.advance
 
@@ -363,7 +359,7 @@ def test_an_end_in_a_topic_that_was_deleted_finds_that_it_has_ended(service: Ser
     service.log.topics.delete(TOPIC)
     for log in (service.log, service.another()):
         with pytest.raises(StaleTopicId):
-            log._resolver.appenders.of(TOPIC, topic_id, 0).append(EndEntry(7, 1, True), 10**9)
+            appender_of(log, topic_id=topic_id).append(EndEntry(7, 1, True), 10**9)
     service.log.topics.create(TOPIC)
     with pytest.raises(StaleTopicId):
-        service.another()._resolver.appenders.of(TOPIC, topic_id, 0).append(EndEntry(7, 1, True), 10**9)
+        appender_of(service.another(), topic_id=topic_id).append(EndEntry(7, 1, True), 10**9)

@@ -14,17 +14,9 @@ import pytest
 from fenceline.errors import ConcurrentTransactionsError, InvalidTxnStateError, ProducerFencedError
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT
 from fenceline.transactions.hanging import abort_hanging
-from tests.support.service import TOPIC, Service, serve
+from tests.support.service import TOPIC, Service, partition_of, partitions_of, serve
 from tests.support.sweeping import Calls, Died, swept
-from tests.support.transacting import (
-    TIMEOUT_MS,
-    Producer,
-    appenders_of,
-    committed,
-    opened,
-    outcomes,
-    partition_of,
-)
+from tests.support.transacting import TIMEOUT_MS, Producer, committed, opened, outcomes
 
 Act = Callable[[Service, Producer], None]
 
@@ -130,9 +122,7 @@ def test_an_abort_by_hand_at_any_moment_of_an_end_tears_nothing() -> None:
     def abort(service: Service, one: Producer) -> None:
         log = service.another()
         with suppress(InvalidTxnStateError, ConcurrentTransactionsError):
-            abort_hanging(
-                appenders_of(log), partition_of(service, log), one.pair, service.runtime.monotonic_ms() + 5_000
-            )
+            abort_hanging(partitions_of(log), partition_of(log), one.pair, service.runtime.monotonic_ms() + 5_000)
 
     for service, one in each_moment(abort, its_end):
         assert check_one_outcome(service, one) == "commit"

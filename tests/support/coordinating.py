@@ -22,7 +22,7 @@ from fenceline.model.record import Record
 from fenceline.model.results import Appended, ProducerRef
 from fenceline.model.transaction import ProducerPair
 from fenceline.service.log import Log
-from tests.support.service import TOPIC, Service
+from tests.support.service import TOPIC, Service, appender_of
 
 ID = "wordcount-0"
 
@@ -81,7 +81,7 @@ class Coordinator:
     def mark(self, log: Log, partition: int = 0, *, is_commit: bool = True, epoch: int | None = None) -> Marked | None:
         """Bring the marker to one partition, as a finisher does; return ``None`` where its transaction is past."""
         topic_id = self.service.topic_id()
-        appender = log._resolver.appenders.of(TOPIC, topic_id, partition)
+        appender = appender_of(log, partition, topic_id=topic_id)
         entry = EndEntry(self.producer_id, self.epoch if epoch is None else epoch, is_commit)
         while True:
             answer = appender.append(entry, self.service.runtime.monotonic_ms() + 10_000)

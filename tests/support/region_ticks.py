@@ -26,7 +26,7 @@ from fenceline.regions.work import Work
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.items import Cursor, SubscriptionItem
 from tests.support.regions import Region, RegionWorld
-from tests.support.service import TOPIC
+from tests.support.service import TOPIC, appender_of
 
 SUB = "s"
 
@@ -65,7 +65,7 @@ class Ticking:
 
     def work(self, name: str, partition: int = 0) -> Work:
         log, item = self[name].log, self.item(name)
-        appender = log._resolver.appender(item.topic, partition)
+        appender = appender_of(log, partition, topic_id=item.topic.topic_id)
         link = self.links.setdefault((name, partition), FakeLink())
         return Work(log.context, appender, item, link, lambda other: (name, other) not in self.away)
 

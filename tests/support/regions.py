@@ -26,7 +26,7 @@ from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, Peers, PeerTopi
 from fenceline.regions.replicator import Replicator, Run
 from fenceline.service.log import Log
 from tests.support.runtime import FakeRuntime
-from tests.support.service import TOPIC, Service, request, serve
+from tests.support.service import TOPIC, Service, partition_of, partitions_of, request, serve
 
 Hook = Callable[[str], None]  # of the operation: "topic", "segments" or "body"
 
@@ -130,7 +130,7 @@ class Region:
     def replicator(self, log: Log | None = None) -> Replicator:
         """Return a replicator with nothing in memory, of this region's process or another one."""
         log = log or self.log
-        return Replicator(log.context, log._resolver.appenders, self.asked, Contacts(log.context.runtime))
+        return Replicator(log.context, partitions_of(log), self.asked, Contacts(log.context.runtime))
 
     @cached_property
     def own_replicator(self) -> Replicator:
@@ -148,7 +148,7 @@ class Region:
     def origin(self, region: str, topic: str = TOPIC, partition: int = 0) -> Origin | None:
         """Return the position in another region's log, as a fresh process folds it."""
         log = self.another()
-        found = log._resolver.appenders.of(topic, self.service.topic_id(topic), partition).partition
+        found = partition_of(log, partition, topic=topic)
         found.open()
         return found.state.origins.get(region)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fenceline.append.appender import Appender
 from fenceline.append.entry import Entry
 from fenceline.append.queue import Ticket
 from fenceline.append.replicated import ReplicatedEntry
@@ -18,7 +17,7 @@ from fenceline.log.state import PartitionState
 from fenceline.model.record import Record
 from fenceline.service.log import Log
 from tests.support.runtime import START_MS
-from tests.support.service import TOPIC, Service
+from tests.support.service import Service, appender_of, partition_of
 
 THERE, LIFE = "there", "there-life-1"
 
@@ -35,13 +34,9 @@ def entry_of(position: Origin | None, *values: str, topic_id: str = LIFE, region
     return ReplicatedEntry(region, position, source, [*map(batch_of, values)])
 
 
-def appender_of(service: Service, log: Log) -> Appender:
-    return log._resolver.appenders.of(TOPIC, service.topic_id(), 0)
-
-
 def state_of(service: Service) -> PartitionState:
     """Return the state at the log's end, as a fresh process folds it."""
-    partition = appender_of(service, service.another()).partition
+    partition = partition_of(service.another())
     partition.open()
     return partition.state
 
@@ -52,13 +47,13 @@ def position_of(service: Service) -> Origin | None:
 
 def put(service: Service, entry: Entry, *, log: Log | None = None, wait_ms: int = 10_000) -> Any:
     """Append an entry; return its answer."""
-    appender = appender_of(service, log or service.log)
+    appender = appender_of(log or service.log)
     return appender.append(entry, service.runtime.monotonic_ms() + wait_ms)
 
 
 def together(service: Service, *entries: Entry) -> list[Any]:
     """Append entries that all wait in one process at the same moment; return what became of each."""
-    appender = appender_of(service, service.log)
+    appender = appender_of(service.log)
     tickets = [Ticket(entry, service.runtime.monotonic_ms() + 10_000) for entry in entries]
     appender._queue.extend(tickets)
     for ticket in tickets:

@@ -15,11 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append import appender
+from fenceline.append.appender import Appender
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import batch, control, keys
 from fenceline.format.segment import Replicated, Segment, SegmentMetadata, parse_segment
 from fenceline.log.checkpoint_items import Head
+from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.log.state import Folded, PartitionState, apply
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
@@ -235,6 +239,33 @@ def serve(runtime: Any = None, **options: Any) -> Service:
 def serve_in_real_time(**options: Any) -> Service:
     """Return a service in memory whose clocks are the machine's."""
     return serve(ThreadRuntime(), **options)
+
+
+def partitions_of(log: Log) -> Partitions:
+    """Return the table of the partitions that the log's process knows."""
+    return log._resolver.partitions
+
+
+def partition_of(log: Log, number: int = 0, *, topic: str = TOPIC, topic_id: str | None = None) -> Partition:
+    """Return a partition as the log's process has it; of the live topic, unless an incarnation is named."""
+    return partitions_of(log).get(topic, topic_id or log.topics.get(topic).topic_id, number)
+
+
+def appender_of(log: Log, number: int = 0, *, topic: str = TOPIC, topic_id: str | None = None) -> Appender:
+    """Return the appender of a partition in the log's process; of the live topic, unless an incarnation is named."""
+    return appender.appender_of(partitions_of(log), topic, topic_id or log.topics.get(topic).topic_id, number)
+
+
+def only_partition_of(log: Log) -> Partition:
+    """Return the one partition that the log's process knows, without a call to a store."""
+    (found,) = partitions_of(log).kept()
+    return found
+
+
+def only_appender_of(log: Log) -> Appender:
+    """Return the appender of the one partition that the log's process knows, without a call to a store."""
+    found = only_partition_of(log)
+    return appender_of(log, found.partition, topic=found.name, topic_id=found.topic_id)
 
 
 def request(

@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.append.appender import Appenders
 from fenceline.append.request import AppendRequest
 from fenceline.format import control
-from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail, verified_tail
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
@@ -25,7 +23,7 @@ from fenceline.transactions import item_store
 from fenceline.transactions.coordinator import Coordinator
 from fenceline.transactions.item import TopicPartitions, TransactionItem
 from fenceline.transactions.meeting import Meetings
-from tests.support.service import TOPIC, Service
+from tests.support.service import TOPIC, Service, partition_of, partitions_of
 
 ID = "wordcount-0"
 TIMEOUT_MS = 60_000
@@ -34,16 +32,12 @@ PARTITIONS = (0, 1, 2)  # of ``ongoing``: the last one has no data
 NO_PAIR = ProducerPair(-1, -1)
 
 
-def appenders_of(log: Log) -> Appenders:
-    return log._resolver.appenders
-
-
 def coordinator_of(log: Log) -> Coordinator:
-    return Coordinator(appenders_of(log), log.producing._producer_ids.take)
+    return Coordinator(partitions_of(log), log.producing._producer_ids.take)
 
 
 def meetings_of(log: Log) -> Meetings:
-    return Meetings(appenders_of(log))
+    return Meetings(partitions_of(log))
 
 
 @dataclass
@@ -113,12 +107,8 @@ class Producer:
         return found
 
 
-def partition_of(service: Service, log: Log, number: int = 0) -> Partition:
-    return appenders_of(log).of(TOPIC, service.topic_id(), number).partition
-
-
 def tail_of(service: Service, log: Log, number: int = 0) -> Tail:
-    return verified_tail(partition_of(service, log, number))
+    return verified_tail(partition_of(log, number))
 
 
 def opened(service: Service, partition: int = 0) -> list[int]:

@@ -35,6 +35,7 @@ from fenceline_http.dispatch import _routes
 from fenceline_http.request import match
 from fenceline_testing.service import _Functions
 from tests.support.runtime import AheadRuntime
+from tests.support.service import partition_of
 
 Fault = Callable[[Callable[[], httpx.Response]], httpx.Response]  # called with what carries the request out
 Script = Callable[["Sent", Callable[[], httpx.Response]], httpx.Response]
@@ -190,8 +191,7 @@ class Wire(httpx.BaseTransport):
 
     def partition(self, partition: int = 0, topic: str = "t") -> Partition:
         """Return what the service's process remembers of a partition."""
-        topic_id = self.service.log.topics.get(topic).topic_id
-        return self.service.log._resolver.appenders.of(topic, topic_id, partition).partition
+        return partition_of(self.service.log, partition, topic=topic)
 
     def stored(self, partition: int = 0, topic: str = "t", *, is_committed: bool = False) -> list[bytes | None]:
         """Return the values of a partition's records: all of them, or those that are committed."""

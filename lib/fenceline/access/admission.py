@@ -12,16 +12,16 @@ from __future__ import annotations
 from fenceline.access import fence_markers, rules
 from fenceline.access.rules import AccessItem, Holder, access_from_item
 from fenceline.access.session import ENDED, SessionItem, named, session_from_item, with_hold_state
-from fenceline.append.appender import Appenders
 from fenceline.append.checks import AdmitFirst
 from fenceline.errors import OutcomeUnknownError, ProducerBusyError, StoreUnavailableError
 from fenceline.format import keys
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.ports import Change
 
 
-def admit(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> tuple[str, int]:
+def admit(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> tuple[str, int]:
     """Write that an exclusive session has ended, if it has, and return it with its epoch.
 
     Raises:
@@ -29,7 +29,7 @@ def admit(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> tupl
         StoreUnavailableError, ContendedError: The item store failed. No record was written.
     """
     try:
-        _end(appenders, partition, asked)
+        _end(partitions, partition, asked)
     except OutcomeUnknownError as error:
         # The session's end may be written, and the next append asks again. Nothing of this append was written.
         what = "a store did not answer, and nothing was appended; send the batch again"
@@ -37,8 +37,8 @@ def admit(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> tupl
     return asked.session_id, asked.topic_epoch
 
 
-def _end(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> None:
-    context = appenders.context
+def _end(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> None:
+    context = partitions.context
     access_key = keys.access_item(partition.topic_id, partition.partition)
     session_key = keys.session_item(asked.session_id)
     # A refusal is final: it refuses the append, and nothing of an append is written here.
@@ -48,7 +48,7 @@ def _end(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> None:
             item = access_from_item(found.get(access_key))
             session = session_from_item(found[session_key]) if session_key in found else None
             if session is not None:
-                fence_markers.meet(appenders, [session])
+                fence_markers.meet(partitions, [session])
             holder = _holder(item, asked)
             if holder is None:
                 return  # its end is written already, or its claim was given up

@@ -17,12 +17,13 @@ from functools import partial
 
 from fenceline import limits
 from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
-from fenceline.append.appender import Appenders
+from fenceline.append.appender import appender_of
 from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.format import control, keys
 from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState, TentativeState
 
@@ -69,7 +70,7 @@ class FenceEntry:
         return Stamped(body, parse_header(body), Marked(state.next_offset))
 
 
-def finish(appenders: Appenders, session: SessionItem) -> None:
+def finish(partitions: Partitions, session: SessionItem) -> None:
     """Fence everything on a severed session's list, side by side, and empty the list.
 
     Raises:
@@ -77,12 +78,12 @@ def finish(appenders: Appenders, session: SessionItem) -> None:
             session resumes it.
         CorruptLogError: A partition's log is damaged.
     """
-    context = appenders.context
+    context = partitions.context
     until_ms = context.runtime.monotonic_ms() + limits.FENCE_MS
 
     def end(fence: Fence) -> None:
         with suppress(StaleTopicId):  # nothing follows SEAL
-            appender = appenders.of(fence.topic, fence.topic_id, fence.partition)
+            appender = appender_of(partitions, fence.topic, fence.topic_id, fence.partition)
             appender.append(FenceEntry(fence, session.session_id), until_ms)
 
     context.runtime.gather([partial(end, fence) for fence in session.fences])
@@ -106,9 +107,9 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
     return {key.sort: session_from_item(item) for page in pages for key, item in page.items()}
 
 
-def meet(appenders: Appenders, sessions: Iterable[SessionItem]) -> None:
+def meet(partitions: Partitions, sessions: Iterable[SessionItem]) -> None:
     """Finish the fences of the severed sessions among these; see ``finish``."""
     for session in sessions:
         # model: Access, "fences before the answer"
         if session.state == SEVERED and session.fences:
-            finish(appenders, session)
+            finish(partitions, session)

@@ -19,10 +19,10 @@ from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.resources import partition_named
 from fenceline.access.rules import Holder, access_from_item
 from fenceline.access.session import EXPIRED, LIVE, Owned, SessionItem
-from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Session
 from fenceline.ports import Item, ItemKey
@@ -53,7 +53,7 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
     raise AssertionError
 
 
-def look(appenders: Appenders, session_id: str, principal: str) -> Session:
+def look(partitions: Partitions, session_id: str, principal: str) -> Session:
     """Return a session as it is now, with what it holds.
 
     Raises:
@@ -61,15 +61,15 @@ def look(appenders: Appenders, session_id: str, principal: str) -> Session:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: It was severed, and is not fenced everywhere yet.
         Unavailable: The item store could not be asked.
     """
-    context = appenders.context
-    known = _read(appenders, session_id)
+    context = partitions.context
+    known = _read(partitions, session_id)
     session = sessions.judge_principal(known, session_id, principal)
     is_expired = session.state == LIVE and session.is_lapsed(context.runtime.now_ms())
     holds = () if session.is_final else _holds(context, session)
     return _shown(session, EXPIRED if is_expired else session.state, holds)
 
 
-def heartbeat(appenders: Appenders, session_id: str, principal: str) -> Session:
+def heartbeat(partitions: Partitions, session_id: str, principal: str) -> Session:
     """Renew a live session's lease: one conditional write.
 
     Raises:
@@ -77,10 +77,10 @@ def heartbeat(appenders: Appenders, session_id: str, principal: str) -> Session:
         StoreUnavailableError, ContendedError: The lease was not renewed; send the heartbeat again.
         OutcomeUnknownError: The lease may have been renewed.
     """
-    context, runtime = appenders.context, appenders.context.runtime
+    context, runtime = partitions.context, partitions.context.runtime
     for attempt in Attempts(runtime, "the session"):
         with attempt:
-            known = _read(appenders, session_id)
+            known = _read(partitions, session_id)
             session = sessions.judge_live(known, session_id, principal, runtime.now_ms())
             renewed = sessions.renewed(session, runtime.now_ms())
             # A process that ends one of its holds writes the same item, so no caller learns that it keeps that hold.
@@ -90,7 +90,7 @@ def heartbeat(appenders: Appenders, session_id: str, principal: str) -> Session:
 
 
 def close(
-    appenders: Appenders,
+    partitions: Partitions,
     session_id: str,
     principal: str,
     note: Callable[[SessionItem], None],
@@ -101,10 +101,10 @@ def close(
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: Close it again.
     """
-    context, runtime = appenders.context, appenders.context.runtime
+    context, runtime = partitions.context, partitions.context.runtime
     for attempt in Attempts(runtime, "the session"):
         with attempt:
-            session = sessions.judge_known(_read(appenders, session_id), session_id, principal)
+            session = sessions.judge_known(_read(partitions, session_id), session_id, principal)
             if session.is_final:
                 note(session)  # closed by a write whose answer was lost, or by another process
                 return
@@ -114,11 +114,11 @@ def close(
             return
 
 
-def _read(appenders: Appenders, session_id: str) -> SessionItem | None:
-    context = appenders.context
+def _read(partitions: Partitions, session_id: str) -> SessionItem | None:
+    context = partitions.context
     session = fence_markers.read_sessions(context, [session_id]).get(session_id)
     if session is not None:
-        fence_markers.meet(appenders, [session])
+        fence_markers.meet(partitions, [session])
     return session
 
 

@@ -24,10 +24,10 @@ from fenceline.access.session import (
     renewed,
     unknown_session,
 )
-from fenceline.append.appender import Appenders
 from fenceline.append.checks import SessionStatus
 from fenceline.errors import FencelineError, SessionExpiredError
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.model.results import SessionRef
 from fenceline.ports import StoreFact, VersionMoved
 
@@ -45,9 +45,9 @@ class WantedMark:
 class Grants:
     """The sessions that this process has met."""
 
-    def __init__(self, appenders: Appenders) -> None:
-        self._context = appenders.context
-        self._appenders = appenders
+    def __init__(self, partitions: Partitions) -> None:
+        self._context = partitions.context
+        self._partitions = partitions
         self._lock = self._context.runtime.lock()
         self._known: OrderedDict[str, SessionItem] = OrderedDict()
         self._entries = 0  # held and owned by all of these
@@ -79,7 +79,7 @@ class Grants:
         session = fence_markers.read_sessions(self._context, [session_id]).get(session_id)
         if session is None:
             raise unknown_session(session_id)
-        fence_markers.meet(self._appenders, [session])
+        fence_markers.meet(self._partitions, [session])
         self.note(session)
         return session
 

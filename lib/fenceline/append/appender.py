@@ -4,7 +4,7 @@ Rule: one caller leads at a time, so no other caller of this process creates at 
 thread of its own: a caller leads only for as long as its own request takes ("Append", "Rivals take turns").
 
 Rule: a partition has one appender in this process for as long as any request uses it. An appender that a request still
-uses, or that has a create without an outcome, is never replaced by a second one (``Appenders``).
+uses, or that has a create without an outcome, is never replaced by a second one (``log.partitions``).
 
 Not here: the line that commits; see ``commit``. What waits, and what a group is; see ``queue``. Which incarnation of a
 topic a name leads to; see ``service.resolver``.
@@ -12,12 +12,9 @@ topic a name leads to; see ``service.resolver``.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
-from fenceline import limits
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.commit import GroupCommit
 from fenceline.append.coordinator_answer import AskCoordinator
@@ -25,8 +22,9 @@ from fenceline.append.entry import Entry, Marked, Outdated, unknown_offer
 from fenceline.append.queue import Group, Ticket, check_group, new_metadata, producer_ids_of
 from fenceline.append.request import is_small_batch
 from fenceline.log.checkpoint import keep_checkpoint
-from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import pause
 from fenceline.log.state import TentativeState
 from fenceline.ports import Unavailable
@@ -34,8 +32,6 @@ from fenceline.ports import Unavailable
 if TYPE_CHECKING:
     from fenceline.append.combiner import Combiner
     from fenceline.model.results import Appended
-
-_LOOKS_PER_DROP = 16  # at the least recently used appenders, for one that is idle
 
 
 class Appender(GroupCommit):
@@ -237,60 +233,6 @@ class Appender(GroupCommit):
         return True
 
 
-class Appenders:
-    """The appenders of one process, bounded in number, over one context. Safe to share between threads."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self._lock = context.runtime.lock()
-        self._kept: OrderedDict[tuple[str, int], Appender] = OrderedDict()  # least recently used first
-        # Also those that were dropped while a request had them: a partition has one appender in this process.
-        self._in_use: WeakValueDictionary[tuple[str, int], Appender] = WeakValueDictionary()
-
-    def of(self, name: str, topic_id: str, partition: int) -> Appender:
-        """Return the appender of one incarnation's partition. It finds out by itself if the name leads elsewhere."""
-        key = (topic_id, partition)
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None and len(self._kept) <= limits.APPENDERS_CACHED_MAX:
-                self._kept.move_to_end(key)
-                return kept
-            appender = self._in_use.get(key)
-            if appender is None:
-                appender = Appender(Partition(self.context, name, topic_id, partition), keep=self._keep)
-                self._in_use[key] = appender
-            self._keep(appender)
-            return appender
-
-    def _keep(self, appender: Appender) -> None:
-        """Remember an appender, and drop the least recently used ones where there are too many.
-
-        Only an idle appender is dropped: nothing waits in it, and each create of it has an outcome. A request that has
-        it at this moment keeps it the partition's own. If that request leaves a group in it, it is kept again.
-        """
-        key = (appender.partition.topic_id, appender.partition.partition)
-        with self._lock:
-            if self._in_use.get(key) is not appender:
-                return  # of an incarnation that has ended
-            self._kept[key] = appender
-            self._kept.move_to_end(key)
-            for _ in range(_LOOKS_PER_DROP):
-                if len(self._kept) <= limits.APPENDERS_CACHED_MAX:
-                    return
-                oldest, appender = next(iter(self._kept.items()))
-                if appender.is_idle:
-                    del self._kept[oldest]
-                else:
-                    self._kept.move_to_end(oldest)
-
-    def forget(self, topic_id: str, partitions: int) -> None:
-        """Forget the partitions of an incarnation that has ended."""
-        with self._lock:
-            for partition in range(partitions):
-                self._kept.pop((topic_id, partition), None)
-                self._in_use.pop((topic_id, partition), None)
-
-    def partitions(self) -> Sequence[Partition]:
-        """Return the partitions that are remembered, the least recently used first."""
-        with self._lock:
-            return [appender.partition for appender in self._kept.values()]
+def appender_of(partitions: Partitions, name: str, topic_id: str, partition: int) -> Appender:
+    """Return the appender of one incarnation's partition, made at its first append in this process."""
+    return partitions.appender(name, topic_id, partition, Appender)

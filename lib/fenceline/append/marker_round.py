@@ -22,10 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fenceline.append.appender import Appenders
+from fenceline.append.appender import appender_of
 from fenceline.append.entry import Entry, Marked
 from fenceline.errors import CorruptLogError, FencelineError, OutcomeUnknownError, ProducerFencedError
 from fenceline.log.context import StaleTopicId
+from fenceline.log.partitions import Partitions
 
 _PRECEDENCE = (StaleTopicId, OutcomeUnknownError, CorruptLogError, ProducerFencedError, FencelineError)
 
@@ -54,7 +55,7 @@ class MarkerLost(Exception):
         self.fact = fact
 
 
-def append_markers(appenders: Appenders, markers: Sequence[Marker], until_ms: int) -> list[int]:
+def append_markers(partitions: Partitions, markers: Sequence[Marker], until_ms: int) -> list[int]:
     """Append every marker that is not in its log yet, side by side, and return the offset after each.
 
     Args:
@@ -66,8 +67,8 @@ def append_markers(appenders: Appenders, markers: Sequence[Marker], until_ms: in
         CorruptLogError: A log is damaged. Other markers may be in their logs.
         FencelineError: A marker was not appended. Other markers may be in their logs.
     """
-    calls = [partial(_append, appenders, marker, until_ms) for marker in markers]
-    outcomes = appenders.context.runtime.gather(calls)
+    calls = [partial(_append, partitions, marker, until_ms) for marker in markers]
+    outcomes = partitions.context.runtime.gather(calls)
     ended = {m.topic_id for m, outcome in zip(markers, outcomes, strict=True) if isinstance(outcome, StaleTopicId)}
     for marker, outcome in zip(markers, outcomes, strict=True):
         if isinstance(outcome, OutcomeUnknownError) and marker.topic_id not in ended:
@@ -81,8 +82,8 @@ def append_markers(appenders: Appenders, markers: Sequence[Marker], until_ms: in
     return [outcome for outcome in outcomes if isinstance(outcome, int)]
 
 
-def _append(appenders: Appenders, marker: Marker, until_ms: int) -> int | FencelineError | StaleTopicId:
-    appender = appenders.of(marker.topic, marker.topic_id, marker.partition)
+def _append(partitions: Partitions, marker: Marker, until_ms: int) -> int | FencelineError | StaleTopicId:
+    appender = appender_of(partitions, marker.topic, marker.topic_id, marker.partition)
     try:
         answer = appender.append(marker.entry, until_ms)
     except (FencelineError, StaleTopicId) as error:

@@ -211,8 +211,8 @@ class AppendQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Return True if forgetting it loses nothing: no request, no create without an outcome, and no reader waits."""
-        return not (self._queue or self._group or self._is_led or self.partition.awaited or self.partition.has_looker)
+        """Return True if forgetting it loses nothing: no request waits, and no create is without an outcome."""
+        return not (self._queue or self._group or self._is_led)
 
     def _must_lead(self, ticket: Ticket) -> bool:
         """Wait until the ticket has an outcome (False), or until no caller leads (True: this one does now)."""

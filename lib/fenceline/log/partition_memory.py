@@ -106,6 +106,11 @@ class PartitionMemory:
         return self.log_prefix + keys.segment_name(offset)
 
     @property
+    def is_idle(self) -> bool:
+        """Return True if forgetting it loses nothing: no reader waits, and no offer of this process is looked for."""
+        return not (self.awaited or self.has_looker)
+
+    @property
     def is_fresh(self) -> bool:
         """Return True if the log was followed to its end, and the last look at its items is young (I4, I7)."""
         return self._is_followed and self.has_young_look

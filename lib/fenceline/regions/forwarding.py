@@ -22,6 +22,7 @@ from fenceline import limits
 from fenceline.append.appender import Appender
 from fenceline.format import control
 from fenceline.format.batch import MalformedBatch
+from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.results import OriginEntry, SegmentEntry, SegmentList
 from fenceline.regions.contacts import Contacts, Place
@@ -74,15 +75,14 @@ class Missing(NamedTuple):
 class Forwarding:
     """What one peer has of one suspended region."""
 
-    appender: Appender
+    partition: Partition
     peer: Peer
     region: str
     contacts: Contacts
 
     @property
     def place(self) -> Place:
-        partition = self.appender.partition
-        return Place(partition.topic_id, partition.partition)
+        return Place(self.partition.topic_id, self.partition.partition)
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class Forwarding:
     @property
     def position(self) -> Origin | None:
         """Return the position in the suspended region's log, by what this process has folded."""
-        return self.appender.partition.state.origins.get(self.region)
+        return self.partition.state.origins.get(self.region)
 
     def look(self) -> Missing | None:
         """Ask the peer, and return what is missing here; ``None`` for nothing, or a problem, which is noted."""
@@ -103,10 +103,11 @@ class Forwarding:
             self.contacts.fail(self.place, self.name, str(problem), position)
             return None
 
-    def take(self, missing: Missing, keep: Callable[[], bool]) -> Taken:
+    def take(self, missing: Missing, appender: Appender, keep: Callable[[], bool]) -> Taken:
         """Append what was found, and note how far the peer was looked at.
 
         Args:
+            appender: The partition's.
             keep: Returns True while this process may go on.
 
         Raises:
@@ -129,9 +130,7 @@ class Forwarding:
             packer.pass_by(there.next_offset or 0, there.chain_there or "")
             yield decoded
 
-        taking = Taking(
-            self.appender, self.peer, self.contacts.gather, self.region, missing.position, packer, pack, keep
-        )
+        taking = Taking(appender, self.peer, self.contacts.gather, self.region, missing.position, packer, pack, keep)
         taken = taking.run(missing.entries)
         if taken.problem is not None:
             self.contacts.fail(self.place, self.name, str(taken.problem), self.position)
@@ -140,7 +139,7 @@ class Forwarding:
         return taken
 
     def _look(self, position: Origin | None) -> Missing | None:
-        topic = topic_of(self.appender.partition, self.peer, self.contacts)
+        topic = topic_of(self.partition, self.peer, self.contacts)
         walk = _Walk(self, position, self._known(topic.topic_id, position))
         for answers_left in reversed(range(ANSWERS_PER_LOOK)):
             begun = walk.offset
@@ -148,14 +147,14 @@ class Forwarding:
             if answer is None:
                 return None
             if answer.topic_id != topic.topic_id:
-                topic_of(self.appender.partition, self.peer, self.contacts, is_asked_anew=True)
+                topic_of(self.partition, self.peer, self.contacts, is_asked_anew=True)
                 raise PeerProblem("the peer shows two lives of its topic; it is asked again")
             walk.run(answer)
             if walk.is_ended and not walk.found:
                 raise PeerProblem(
                     f"the peer lacks records of the suspended region, which is to be asked again: count={walk.taken}"
                 )
-            now_ms = self.appender.partition.context.runtime.now_ms()
+            now_ms = self.partition.context.runtime.now_ms()
             self._check_claims(walk, now_ms)
             self.contacts.change(self.place, self.name, seen_at=now_ms, problem=None, failures=0)
             place = _Place(topic.topic_id, walk.offset, walk.end)
@@ -197,9 +196,7 @@ class Forwarding:
             self.contacts.keep_note(self.place, (self.region, self.peer.name), note)
 
     def _segments(self, origin: str, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
-        return self.peer.segments(
-            self.appender.partition.name, self.place.partition, origin=origin, offset=offset, limit=limit
-        )
+        return self.peer.segments(self.partition.name, self.place.partition, origin=origin, offset=offset, limit=limit)
 
     def has_skip(self, life: str, start: int, end: int, asks: Iterator[object]) -> bool | None:
         """Return True if the peer skipped some of the region's records, by its own markers in [start, end) of its log.

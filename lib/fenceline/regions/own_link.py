@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.append.appender import Appender
+from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.results import SegmentEntry, SegmentList
 from fenceline.regions import history
@@ -54,14 +55,13 @@ class Found(NamedTuple):
 class OwnLink:
     """The link from one peer to one partition here."""
 
-    appender: Appender
+    partition: Partition
     peer: Peer
     contacts: Contacts
 
     @property
     def place(self) -> Place:
-        partition = self.appender.partition
-        return Place(partition.topic_id, partition.partition)
+        return Place(self.partition.topic_id, self.partition.partition)
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class OwnLink:
     @property
     def position(self) -> Origin | None:
         """Return the position in the peer's log, by what this process has folded."""
-        return self.appender.partition.state.origins.get(self.peer.name)
+        return self.partition.state.origins.get(self.peer.name)
 
     @property
     def _of(self) -> tuple[str, str]:
@@ -112,10 +112,11 @@ class OwnLink:
             is_stopped=is_stopped,
         )
 
-    def take(self, found: Found, keep: Callable[[], bool]) -> Taken:
+    def take(self, found: Found, appender: Appender, keep: Callable[[], bool]) -> Taken:
         """Append what was found, and note how far the source was looked at.
 
         Args:
+            appender: The partition's.
             keep: Returns True while this process may go on.
 
         Raises:
@@ -140,9 +141,7 @@ class OwnLink:
                     passed = stood._replace(end=one.next_offset, chain=entry.of_origin.chain), number
                 yield one.decoded
 
-        taking = Taking(
-            self.appender, self.peer, self.contacts.gather, self.peer.name, found.position, packer, pack, keep
-        )
+        taking = Taking(appender, self.peer, self.contacts.gather, self.peer.name, found.position, packer, pack, keep)
         taken = taking.run(stood.entries)
         if passed is not None and not taken.is_whole:
             # No append shows it: else the next turn, or another process, would fetch these segments again.
@@ -169,7 +168,7 @@ class OwnLink:
         """
         stood, number = found.standing, found.standing.number
         for entry in stood.entries:
-            if self.appender.partition.context.runtime.monotonic_ms() >= until_ms:
+            if self.partition.context.runtime.monotonic_ms() >= until_ms:
                 raise PeerProblem("the peer's segments come too slowly")
             body = self.peer.body(entry.url, entry.bytes)
             looked = looked_at(entry, body, start=stood.start, stable=found.stable, count=stood.taken, number=number)
@@ -183,11 +182,11 @@ class OwnLink:
         return None
 
     def _look(self, position: Origin | None) -> Found | None:
-        topic = topic_of(self.appender.partition, self.peer, self.contacts)
+        topic = topic_of(self.partition, self.peer, self.contacts)
         for answers_left in reversed(range(ANSWERS_PER_LOOK)):
             answer = self._ask(topic, position)
             if answer is not None and answer.topic_id != topic.topic_id:
-                topic = topic_of(self.appender.partition, self.peer, self.contacts, is_asked_anew=True)
+                topic = topic_of(self.partition, self.peer, self.contacts, is_asked_anew=True)
                 answer = self._ask(topic, position)
                 if answer is not None and answer.topic_id != topic.topic_id:
                     raise PeerProblem("the source shows two lives of its topic; it is asked again")
@@ -258,9 +257,7 @@ class OwnLink:
 
     def _segments(self, offset: int | None, limit: int) -> SegmentList | None:
         place = self.place
-        return self.peer.segments(
-            self.appender.partition.name, place.partition, origin="own", offset=offset, limit=limit
-        )
+        return self.peer.segments(self.partition.name, place.partition, origin="own", offset=offset, limit=limit)
 
     def _note_for(self, topic_id: str, position: Origin | None) -> ScanNote | None:
         note = self.contacts.note_of(self.place, self._of)
@@ -292,7 +289,7 @@ class OwnLink:
         )
 
     def _now_ms(self) -> int:
-        return self.appender.partition.context.runtime.now_ms()
+        return self.partition.context.runtime.now_ms()
 
 
 def _in_life(position: Origin | None, topic_id: str) -> Origin | None:

@@ -19,10 +19,11 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from fenceline import limits
-from fenceline.append.appender import Appenders
+from fenceline.append.appender import appender_of
 from fenceline.errors import FencelineError
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.partitions import Partitions
 from fenceline.ports import StoreFact
 from fenceline.regions import ticks
 from fenceline.regions.contacts import Contacts, Place
@@ -77,9 +78,9 @@ class Here(NamedTuple):
 class Replicator:
     """The replicator of one process. Safe to share between threads."""
 
-    def __init__(self, context: Context, appenders: Appenders, peers: Peers, contacts: Contacts) -> None:
+    def __init__(self, context: Context, partitions: Partitions, peers: Peers, contacts: Contacts) -> None:
         self._context = context
-        self._appenders = appenders
+        self._partitions = partitions
         self._peers = peers
         self._contacts = contacts
 
@@ -135,16 +136,17 @@ class Replicator:
         others = [region for region in found.topic.regions if region != self._context.region]
         if not others:
             return None
-        appender = self._appenders.of(name, found.topic.topic_id, partition)
-        if not appender.partition.is_fresh:
-            appender.partition.open()
+        appender = appender_of(self._partitions, name, found.topic.topic_id, partition)
+        here = appender.partition
+        if not here.is_fresh:
+            here.open()
         asked = [region for region in others if region in self._peers]
         # A suspended region is pulled, too, if it answers: only snapshots leave it out.
-        sources: list[Source] = [OwnLink(appender, self._peers[region], self._contacts) for region in asked]
+        sources: list[Source] = [OwnLink(here, self._peers[region], self._contacts) for region in asked]
         for suspended in others:
             if suspended in found.suspended:
                 lenders = [region for region in asked if region not in found.suspended]
-                sources += [Forwarding(appender, self._peers[y], suspended, self._contacts) for y in lenders]
+                sources += [Forwarding(here, self._peers[y], suspended, self._contacts) for y in lenders]
         place = Place(found.topic.topic_id, partition)
         link = self._link(place)
         connected = partial(self._is_connected, place)
@@ -260,10 +262,10 @@ class Replicator:
             return 0, source.look() if going.on() else None
         if isinstance(source, OwnLink):
             assert isinstance(found, Found)
-            taken = source.take(found, going.on)
+            taken = source.take(found, here.work.appender, going.on)
         else:
             assert isinstance(found, Missing)
-            taken = source.take(found, going.on)
+            taken = source.take(found, here.work.appender, going.on)
         is_done = taken.problem is not None or (taken.is_whole and not found.is_long)
         return taken.records, None if is_done or not going.on() else source.look()
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fenceline import limits
-from fenceline.append.appender import Appender
 from fenceline.log import region_state
 from fenceline.log.context import Context
+from fenceline.log.partition import Partition
 from fenceline.log.region_state import Asked
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tails
@@ -37,14 +37,14 @@ class Shown:
     """One incarnation of a topic, to be shown.
 
     Attributes:
-        appenders: Of each of its partitions, in order.
+        partitions: All of them, in order.
     """
 
     context: Context
     peers: Peers
     contacts: Contacts
     item: TopicItem
-    appenders: Sequence[Appender]
+    partitions: Sequence[Partition]
 
     @property
     def others(self) -> Sequence[str]:
@@ -105,23 +105,22 @@ class Shown:
             return False
         for is_asked_anew in (False, True):
             if is_asked_anew:  # the claimer may have seen it later than this region did
-                OwnLink(self.appenders[number], peer.within(limits.PEER_TIMEOUT_MS), self.contacts).look()
+                OwnLink(self.partitions[number], peer.within(limits.PEER_TIMEOUT_MS), self.contacts).look()
             contact = self._contact(number, origin)
             if contact.answered is None or not contact.is_connected(self.context.runtime.now_ms()):
                 return False
             if contact.answered.topic_id == life and count <= contact.answered.stable_own_records:
                 return False
-        position = self.appenders[number].partition.state.origins.get(origin)
+        position = self.partitions[number].state.origins.get(origin)
         former = () if position is None else (position.topic_id, *position.former)
         assert contact.answered is not None
         return contact.answered.topic_id == life or life not in former
 
     def _states(self) -> Sequence[PartitionState]:
-        partitions = [appender.partition for appender in self.appenders]
         return [
             state
-            for at in range(0, len(partitions), limits.OFFSETS_MAX)
-            for state in verified_tails(partitions[at : at + limits.OFFSETS_MAX], lambda _, tail: tail.state)
+            for at in range(0, len(self.partitions), limits.OFFSETS_MAX)
+            for state in verified_tails(self.partitions[at : at + limits.OFFSETS_MAX], lambda _, tail: tail.state)
         ]
 
     def _place(self, number: int) -> Place:
@@ -141,7 +140,7 @@ class Shown:
         is_slow = False
         if peer is not None:
             hurried = peer.within(limits.PEER_TIMEOUT_MS)
-            is_slow = not self._ask([OwnLink(appender, hurried, self.contacts) for appender in self.appenders])
+            is_slow = not self._ask([OwnLink(partition, hurried, self.contacts) for partition in self.partitions])
         now_ms = self.context.runtime.now_ms()
         contacts = [self._contact(number, region) for number in range(len(states))]
         is_connected = any(contact.is_connected(now_ms) for contact in contacts)
@@ -169,7 +168,7 @@ class Shown:
         )
 
     def _problem(self, name: str) -> str | None:
-        problems = (self._contact(number, name).problem for number in range(len(self.appenders)))
+        problems = (self._contact(number, name).problem for number in range(len(self.partitions)))
         return next((problem for problem in problems if problem is not None), None)
 
     def _missing_partitions(self, region: str, contacts: Sequence[Contact]) -> str | None:
@@ -197,7 +196,7 @@ class Shown:
         for name in self.others:
             if name in self.peers and name not in self.item.suspended:
                 hurried = self.peers[name].within(limits.PEER_TIMEOUT_MS)
-                sources = [Forwarding(appender, hurried, region, self.contacts) for appender in self.appenders]
+                sources = [Forwarding(partition, hurried, region, self.contacts) for partition in self.partitions]
                 self._ask(sources)
                 problem = self._problem(sources[0].name)
                 if problem is not None:

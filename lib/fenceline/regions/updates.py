@@ -17,12 +17,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fenceline import limits
-from fenceline.append.appender import Appender, Appenders
+from fenceline.append.appender import Appender, appender_of
 from fenceline.append.entry import Outdated
 from fenceline.append.region_markers import UpdateEntry
 from fenceline.errors import FencelineError
 from fenceline.format.region_markers import Update, Updates
 from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.partitions import Partitions
 from fenceline.ports import StoreFact
 from fenceline.regions.work import append_marker
 from fenceline.subscriptions import cursor_store
@@ -93,9 +94,9 @@ def _clear(context: Context, stored: Stored) -> None:
 class Announcer:
     """What sends the UPDATEs of this process's acknowledgements. Safe to share between threads."""
 
-    def __init__(self, context: Context, appenders: Appenders) -> None:
+    def __init__(self, context: Context, partitions: Partitions) -> None:
         self._context = context
-        self._appenders = appenders
+        self._partitions = partitions
         self._lock = context.runtime.lock()
         self._last_ms: OrderedDict[tuple[str, int], int] = OrderedDict()  # by partition, monotonic
         self._waiting: dict[tuple[str, int], dict[str, SubscriptionItem]] = {}
@@ -109,7 +110,7 @@ class Announcer:
         if not waiting:
             return
         with suppress(FencelineError, StoreFact, StaleTopicId):
-            appender = self._appenders.of(subscription.topic, subscription.topic_id, partition)
+            appender = appender_of(self._partitions, subscription.topic, subscription.topic_id, partition)
             cursors = cursor_store.read_each(self._context, [Stored(one, partition) for one in waiting])
             send(self._context, appender, cursors, _ACKNOWLEDGED_MS + self._context.create_ms)
 

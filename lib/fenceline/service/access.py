@@ -44,7 +44,7 @@ class Access:
 
     @property
     def _claiming(self) -> Claiming:
-        return Claiming(self._resolver.appenders)
+        return Claiming(self._resolver.partitions)
 
     def _deadline(self) -> int:
         return self._context.runtime.monotonic_ms() + self._timeout_ms
@@ -61,17 +61,17 @@ class Access:
     @translated
     def session(self, session_id: str, *, principal: str = "") -> Session:
         """Return a session as it is now; see ``leases.look``."""
-        return leases.look(self._resolver.appenders, session_id, principal)
+        return leases.look(self._resolver.partitions, session_id, principal)
 
     @translated
     def heartbeat(self, session_id: str, *, principal: str = "") -> Session:
         """Renew a live session's lease; see ``leases.heartbeat``."""
-        return leases.heartbeat(self._resolver.appenders, session_id, principal)
+        return leases.heartbeat(self._resolver.partitions, session_id, principal)
 
     @translated
     def close_session(self, session_id: str, *, principal: str = "") -> None:
         """End a session with all that it holds; see ``leases.close``."""
-        leases.close(self._resolver.appenders, session_id, principal, self._note)
+        leases.close(self._resolver.partitions, session_id, principal, self._note)
 
     def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
         """Take write access, or a place in the line; one in line is polled for ``wait_ms``. See ``Claiming.claim``."""
@@ -94,13 +94,13 @@ class Access:
 
         def look(incarnation: Topic) -> Producer:
             if session_id is None:
-                return named_producers.look(self._resolver.appenders, incarnation, producer_name)
+                return named_producers.look(self._resolver.partitions, incarnation, producer_name)
             return self._poll(incarnation, producer_name, session_id, wait_ms, principal)
 
         return self._resolver.in_incarnation(topic, look)
 
     def _poll(self, incarnation: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Producer:
-        waiting = Waiting(self._resolver.appenders, self._claiming)
+        waiting = Waiting(self._resolver.partitions, self._claiming)
         return waiting.poll(incarnation, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms)
 
     def producers(self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX) -> ProducerPage:
@@ -115,8 +115,8 @@ class Access:
         """Close a producer, with what it holds or waits for; see ``claims.producers.close``."""
 
         def close(incarnation: Topic) -> None:
-            appenders = self._resolver.appenders
-            named_producers.close(appenders, incarnation, producer_name, session_id, principal, self._note)
+            partitions = self._resolver.partitions
+            named_producers.close(partitions, incarnation, producer_name, session_id, principal, self._note)
 
         self._resolver.in_incarnation(topic, close)
 
@@ -126,7 +126,7 @@ class Access:
     ) -> Sequence[OwnedResource]:
         """Own all these resources, or none; see ``own.own``."""
         request = own.OwnRequest(session_id, resources, group, principal)
-        return own.own(self._resolver.appenders, request, self._deadline())
+        return own.own(self._resolver.partitions, request, self._deadline())
 
     @translated
     def release(
@@ -134,9 +134,9 @@ class Access:
     ) -> None:
         """Give up those of the resources that the session owns; see ``release.release``."""
         request = release.ReleaseRequest(session_id, resources, group, principal)
-        release.release(self._resolver.appenders, request)
+        release.release(self._resolver.partitions, request)
 
     @translated
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
         """Return the owner of a resource, with its generation and token; see ``release.look``."""
-        return release.look(self._resolver.appenders, resource, group=group, principal=principal)
+        return release.look(self._resolver.partitions, resource, group=group, principal=principal)

@@ -112,7 +112,7 @@ class Log:
     def _announcer(self) -> Announcer:
         from fenceline.regions.updates import Announcer
 
-        return Announcer(self.context, self._resolver.appenders)
+        return Announcer(self.context, self._resolver.partitions)
 
     def _announce(self, subscription: SubscriptionItem, partition: int) -> None:
         """Send what is due to other regions of a cursor, unless that was done less than a second ago."""
@@ -129,7 +129,7 @@ class Log:
     def _meetings(self) -> Meetings:
         from fenceline.transactions.meeting import Meetings
 
-        return Meetings(self._resolver.appenders)
+        return Meetings(self._resolver.partitions)
 
     def _held(self, partition: Partition, tail: Tail) -> bool:
         """End what is due of the transaction that holds a reader up, and return True if it should look anew."""
@@ -142,6 +142,6 @@ class Log:
     def close(self) -> None:
         """End long polls early: a server that stops calls this."""
         self.context.stopping.is_set = True
-        for partition in self._resolver.appenders.partitions():
+        for partition in self._resolver.partitions.kept():
             with partition.lock:
                 partition.changed.notify_all()

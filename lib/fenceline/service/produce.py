@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fenceline.access.admission import admit
 from fenceline.access.session_cache import Grants
-from fenceline.append.appender import Appender
+from fenceline.append.appender import Appender, appender_of
 from fenceline.append.checks import AdmitFirst, SessionStatus, names_expectation
 from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.request import AppendRequest, BatchEntry, prepare
@@ -71,14 +71,14 @@ class Producing:
         self._item_age_ms = item_age_ms
         self._timeout_ms = timeout_ms
         self._producer_ids = ProducerIds(context)
-        self.grants = Grants(resolver.appenders)
+        self.grants = Grants(resolver.partitions)
 
     @cached_property
     def admissions(self) -> Admissions:
         """Return the admissions of this process to transactions, made for the first batch that asks for one."""
         from fenceline.transactions.admission import Admissions
 
-        return Admissions(self._resolver.appenders, self._producer_ids.take)
+        return Admissions(self._resolver.partitions, self._producer_ids.take)
 
     def deadline(self) -> int:
         """Return when a request that begins now gives up, on the monotonic clock."""
@@ -195,8 +195,9 @@ class Producing:
             # The request that wrote the item crashed before the object. A rebuild must find what is acknowledged here.
             topics.make_object(self._context, known.item)
             self._resolver.forget(known.item.topic.name)
-        appender = self._resolver.appender(known.item.topic, partition)
-        entry = self.prepared(appender.partition, known.item.topic, request, is_new=is_new)
+        topic = known.item.topic
+        appender = appender_of(self._resolver.partitions, topic.name, topic.topic_id, partition)
+        entry = self.prepared(appender.partition, topic, request, is_new=is_new)
         try:
             return self._send(appender, entry, sent)
         except (InvalidProducerEpochError, OutOfOrderSequenceNumberError):
@@ -258,7 +259,7 @@ class Producing:
             answer = appender.append(entry, sent.until_ms)
             if isinstance(answer, AdmitFirst):
                 try:
-                    ended = admit(self._resolver.appenders, partition, answer)
+                    ended = admit(self._resolver.partitions, partition, answer)
                 except ProducerBusyError:
                     state = verified_tail(partition).state
                     if (state.session_id, state.topic_epoch) == (answer.session_id, answer.topic_epoch):

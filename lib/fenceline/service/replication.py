@@ -11,13 +11,14 @@ from functools import partial
 from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.append.appender import Appender
+from fenceline.append.appender import Appender, appender_of
 from fenceline.append.entry import Marked
 from fenceline.append.region_markers import SkipEntry
 from fenceline.errors import InvalidRequestError, StoreUnavailableError, ThrottledError, naming
 from fenceline.format.region_markers import Skip
 from fenceline.log import topics
 from fenceline.log.context import Context
+from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import TopicItem
@@ -63,7 +64,7 @@ class Replication:
         self._peers = peers
         self._timeout_ms = timeout_ms
         self._contacts = Contacts(context.runtime, peer_calls)
-        self._replicator = Replicator(context, resolver.appenders, peers, self._contacts)
+        self._replicator = Replicator(context, resolver.partitions, peers, self._contacts)
 
     def status(
         self, topic: str, *, start_partition: int = 0, limit: int = limits.REPLICATION_PARTITIONS_MAX
@@ -98,7 +99,7 @@ class Replication:
         works = [work for work in self._works(item) if work.asked]
         if not works:
             raise snapshots.none_to_ask(item.topic)
-        self._context.runtime.gather([partial(_refuse_full, work.appender) for work in works])
+        self._context.runtime.gather([partial(_refuse_full, work.partition) for work in works])
         self._context.runtime.gather([partial(snapshots.start, work, snapshot_id=snapshot_id) for work in works])
         return snapshot_id
 
@@ -109,7 +110,7 @@ class Replication:
         """
         others = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
         asked = others if item.topic.partitions > 1 else []
-        appenders = self._appenders(item)
+        appenders = [self._appender(item.topic, number) for number in range(item.topic.partitions)]
         first = appenders[0].partition
         hurried = [self._peers[name].within(limits.PEER_TIMEOUT_MS) for name in asked]
         shown = self._contacts.gather([partial(last_topic_of, first, peer, self._contacts) for peer in hurried])
@@ -142,9 +143,10 @@ class Replication:
         check_other(self._context, item, region)
         if not 0 <= partition < item.topic.partitions:
             raise unknown_partition(item.topic, partition)
-        appender = self._resolver.appender(item.topic, partition)
+        appender = self._appender(item.topic, partition)
+        here = appender.partition
         for _ in range(_SKIP_TRIES):
-            position, given_up = self._given_up(appender, region)
+            position, given_up = self._given_up(here, region)
             if given_up is None or given_up.skip.to_offset != to_offset:
                 known = "there is none" if given_up is None else f"it ends at {given_up.skip.to_offset}"
                 raise InvalidRequestError(
@@ -156,18 +158,18 @@ class Replication:
                 appender, SkipEntry(given_up.skip, position, given_up.begins_life), self._timeout_ms
             )
             # It is outdated, too, if its own create was confirmed too late, or an equal SKIP came first.
-            after = appender.partition.state.origins.get(region)
+            after = here.state.origins.get(region)
             if isinstance(outcome, Marked) or (after is not None and given_up.is_in(after)):
                 return given_up.records
         raise InvalidRequestError("there is no gap any more; another request was faster", field="to_offset")
 
-    def _given_up(self, appender: Appender, region: str) -> tuple[Origin | None, _GivenUp | None]:
+    def _given_up(self, partition: Partition, region: str) -> tuple[Origin | None, _GivenUp | None]:
         """Return the position in another region's log, and what a SKIP gives up there, as that region shows it now."""
-        verified_tail(appender.partition)
+        verified_tail(partition)
         peer = self._peers.get(region)
         if peer is None:
             return None, None
-        link = OwnLink(appender, peer.within(limits.PEER_TIMEOUT_MS), self._contacts)
+        link = OwnLink(partition, peer.within(limits.PEER_TIMEOUT_MS), self._contacts)
         position = link.position
         found = link.look()
         contact = self._contacts.of(link.place, region)
@@ -213,8 +215,8 @@ class Replication:
 
     def memory_of(self, topic: str, partition: int) -> object:
         """Return what this process remembers of a partition's end: another object once its log has moved."""
-        appender = self._resolver.remembered(topic, partition)
-        return None if appender is None else appender.partition.state
+        known = self._resolver.remembered(topic, partition)
+        return None if known is None else known.state
 
     @translated
     def problems(self, topic: str, partition: int) -> Mapping[str, str]:
@@ -239,15 +241,16 @@ class Replication:
         peers = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
         if not peers:
             return NOTHING
-        state = self._resolver.appender(item.topic, partition).partition.state
+        state = self._resolver.partition(item.topic, partition).state
         place = Place(item.topic.topic_id, partition)
         return measured(self._contacts, place, peers, state.origins, self._context.runtime.now_ms())
 
     def _shown(self, item: TopicItem) -> Shown:
-        return Shown(self._context, self._peers, self._contacts, item, self._appenders(item))
+        partitions = [self._resolver.partition(item.topic, number) for number in range(item.topic.partitions)]
+        return Shown(self._context, self._peers, self._contacts, item, partitions)
 
-    def _appenders(self, item: TopicItem) -> list[Appender]:
-        return [self._resolver.appender(item.topic, number) for number in range(item.topic.partitions)]
+    def _appender(self, topic: Topic, partition: int) -> Appender:
+        return appender_of(self._resolver.partitions, topic.name, topic.topic_id, partition)
 
 
 class _GivenUp(NamedTuple):
@@ -280,16 +283,16 @@ def _refused(region: str, position: Origin | None, found: Found, refused: BatchR
     return _GivenUp(skip, records, refused.number)
 
 
-def _refuse_full(appender: Appender) -> None:
+def _refuse_full(partition: Partition) -> None:
     """Check that a partition has room for another snapshot, before any partition gets one.
 
     Raises:
         ThrottledError: Too many snapshots of it are under way.
     """
-    now_ms = appender.partition.context.runtime.now_ms()
-    under_way = [one for one in verified_tail(appender.partition).state.regions.asked if one.is_young(now_ms)]
+    now_ms = partition.context.runtime.now_ms()
+    under_way = [one for one in verified_tail(partition).state.regions.asked if one.is_young(now_ms)]
     if len(under_way) >= limits.SNAPSHOTS_UNDER_WAY_MAX:
         raise ThrottledError(
             "too many snapshots of a partition wait for answers; ask again once one of them is complete: "
-            f"partition={appender.partition.partition} under_way={len(under_way)}"
+            f"partition={partition.partition} under_way={len(under_way)}"
         )

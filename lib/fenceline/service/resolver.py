@@ -3,7 +3,7 @@
 Rule: a name is resolved by a look at its item. What is remembered of an earlier incarnation is dropped when the log
 itself says that it ended (DESIGN.md, "Old knowledge of a topic"). Store facts become errors here.
 
-Not here: the table of appenders (``append.appender``).
+Not here: the table of partitions (``log.partitions``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from fenceline import limits
-from fenceline.append.appender import Appender, Appenders
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError, naming
 from fenceline.log import topics
 from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import no_room
 from fenceline.log.topic_item import TopicItem
 from fenceline.model import topic as model_topic
@@ -74,7 +74,7 @@ class PartitionResolver:
         self._age_ms = item_age_ms or limits.ITEM_AGE_MS_MAX
         self._lock = context.runtime.lock()
         self._known: dict[str, Known] = {}
-        self.appenders = Appenders(context)
+        self.partitions = Partitions(context)
 
     def resolve(self, name: str, partition: int) -> tuple[Known, bool]:
         """Return the topic as it is remembered, or after a look, and whether this call looked.
@@ -93,10 +93,10 @@ class PartitionResolver:
     def _is_young(self, known: Known) -> bool:
         return self._context.is_within(self._age_ms, known.seen)
 
-    def remembered(self, name: str, partition: int) -> Appender | None:
-        """Return the appender of a partition, by what is remembered of its topic; ``None`` if nothing is."""
+    def remembered(self, name: str, partition: int) -> Partition | None:
+        """Return a partition, by what is remembered of its topic; ``None`` if nothing is."""
         known = self._known.get(name)
-        return None if known is None else self.appender(known.item.topic, partition)
+        return None if known is None else self.partition(known.item.topic, partition)
 
     def look(self, name: str) -> Known:
         """Return the topic from a look that began after the call."""
@@ -113,10 +113,10 @@ class PartitionResolver:
         with self._lock:
             self._known.pop(name, None)
         if ended is not None:
-            self.appenders.forget(ended.topic.topic_id, ended.topic.partitions)
+            self.partitions.forget(ended.topic.topic_id, ended.topic.partitions)
 
-    def appender(self, topic: Topic, partition: int) -> Appender:
-        return self.appenders.of(topic.name, topic.topic_id, partition)
+    def partition(self, topic: Topic, partition: int) -> Partition:
+        return self.partitions.get(topic.name, topic.topic_id, partition)
 
     # Into new incarnations
 
@@ -127,7 +127,7 @@ class PartitionResolver:
             return self.resolve(name, number)[0].item
 
         with naming(name, number):
-            return self._following(name, find, lambda item: use(self.appender(item.topic, number).partition))
+            return self._following(name, find, lambda item: use(self.partition(item.topic, number)))
 
     def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
         """Call ``use`` with those of these partitions that the topic of that name has, after a look at it."""
@@ -135,7 +135,7 @@ class PartitionResolver:
         def using(item: TopicItem) -> T:
             topic = item.topic
             wanted = range(numbers.start, min(numbers.stop, topic.partitions))
-            return use(topic, [self.appender(topic, number).partition for number in wanted])
+            return use(topic, [self.partition(topic, number) for number in wanted])
 
         return self.with_item(name, using)
 

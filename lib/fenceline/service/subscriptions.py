@@ -58,8 +58,7 @@ class Subscriptions:
     def live(self, name: str) -> LiveTopic:
         """Return the live topic of that name, from a look that began after the call."""
         topic = self._resolver.look(name).item.topic
-        partitions = self._resolver.appender
-        return LiveTopic(self._context, topic, lambda number: partitions(topic, number).partition, self._announce)
+        return LiveTopic(self._context, topic, partial(self._resolver.partition, topic), self._announce)
 
     def _judge(
         self, live: LiveTopic, partition: int, name: str, session_id: str | None, principal: str

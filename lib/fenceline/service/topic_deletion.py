@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from fenceline.append.appender import appender_of
 from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.format import control
 from fenceline.format.batch import parse_header
@@ -50,7 +51,8 @@ def end_incarnation(context: Context, resolver: PartitionResolver, going: TopicI
 
     def seal(partition: int) -> None:
         with suppress(StaleTopicId):  # sealed already, by any request
-            resolver.appender(topic, partition).append(SealEntry(), runtime.monotonic_ms() + timeout_ms)
+            appender = appender_of(resolver.partitions, topic.name, topic.topic_id, partition)
+            appender.append(SealEntry(), runtime.monotonic_ms() + timeout_ms)
 
     resolver.forget(topic.name)
     runtime.gather([partial(seal, p) for p in range(topic.partitions)])

@@ -69,7 +69,7 @@ class Transactions:
         self._timeout_ms = timeout_ms
 
     def _coordinator(self, principal: str = "") -> Coordinator:
-        return Coordinator(self._resolver.appenders, self._take_producer_id, lasting(principal))
+        return Coordinator(self._resolver.partitions, self._take_producer_id, lasting(principal))
 
     def _deadline(self) -> int:
         return self._context.runtime.monotonic_ms() + self._timeout_ms
@@ -181,7 +181,7 @@ class Transactions:
         *,
         is_passing_over: bool,
     ) -> Sequence[TransactionMember]:
-        coordinator = JointCoordinator(self._resolver.appenders, self._take_producer_id)
+        coordinator = JointCoordinator(self._resolver.partitions, self._take_producer_id)
         request = Ends(members, is_commit, once, is_passing_over, lasting(principal))
         return coordinator.end(request, self._deadline())
 
@@ -248,7 +248,7 @@ class Transactions:
         until_ms = self._deadline()
 
         def abort(found: Partition) -> None:
-            abort_hanging(self._resolver.appenders, found, pair, until_ms, lasting(principal))
+            abort_hanging(self._resolver.partitions, found, pair, until_ms, lasting(principal))
 
         self._resolver.with_partition(topic, partition, abort)
 

@@ -19,10 +19,10 @@ from fenceline import limits
 from fenceline.access import fence_markers
 from fenceline.access.producer import record_from_item
 from fenceline.access.session import SessionItem, session_from_item
-from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items
+from fenceline.log.partitions import Partitions
 
 # Takes the name of what is swept, and reports what goes wrong within.
 Reporting: TypeAlias = Callable[[str], AbstractContextManager[None]]
@@ -51,7 +51,7 @@ def sweep_sessions(context: Context, after: str, *, now_ms: int, budget: Budget,
                 if budget.is_over():
                     return after or shard
                 with reporting(f"severed session_id={session.session_id[:8]}"):
-                    fence_markers.meet(Appenders(context), [session])
+                    fence_markers.meet(Partitions(context), [session])
                 # The next run continues also after a session that can't be fenced: it delays no other.
                 after = session.session_id
         after = ""

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from fenceline import limits
-from fenceline.append.appender import Appenders
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.log.state import OpenTransaction
 from fenceline.log.tail import verified_tail
 from fenceline.sweeper.collect import store_now
@@ -53,7 +53,7 @@ class TransactionMeetings:
         self._budget = budget
         self._report = report
         self._reporting = reporting
-        self._appenders = Appenders(context)
+        self._partitions = Partitions(context)
         self._found: dict[int, Found] = {}  # a transaction is open in many partitions, and mostly not due
         self._met: set[str] = set()  # by transactional id
         self._ahead: dict[str, TransactionItem] = {}  # likewise: those that are reported
@@ -219,7 +219,7 @@ class TransactionMeetings:
         """End what is due; return False if another process was faster."""
         if not item.is_prepared:
             return meet_producer(
-                self._appenders, item.producer_id, until_ms, first=first, is_due=partial(self._is_due, is_reread=True)
+                self._partitions, item.producer_id, until_ms, first=first, is_due=partial(self._is_due, is_reread=True)
             )
-        finish(self._appenders, item, until_ms, first=first)
+        finish(self._partitions, item, until_ms, first=first)
         return True

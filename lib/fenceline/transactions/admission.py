@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline.append.appender import Appenders
 from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.errors import (
     ContendedError,
@@ -26,6 +25,7 @@ from fenceline.errors import (
 )
 from fenceline.log.context import Context, Instant
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.model.transaction import ProducerPair
 from fenceline.transactions.coordinator import Coordinator
 from fenceline.transactions.item import TopicPartitions
@@ -58,9 +58,9 @@ class _Line:
 class Admissions:
     """The admissions of one process. Safe to share between threads."""
 
-    def __init__(self, appenders: Appenders, take_producer_id: Callable[[], int]) -> None:
-        self._context: Context = appenders.context
-        self._appenders = appenders
+    def __init__(self, partitions: Partitions, take_producer_id: Callable[[], int]) -> None:
+        self._context: Context = partitions.context
+        self._partitions = partitions
         self._take_producer_id = take_producer_id
         self._lock = self._context.runtime.lock()
         self._changed = self._context.runtime.condition(self._lock)
@@ -151,7 +151,7 @@ class Admissions:
         """Add the partitions in one write, and return the moment from which on that is known."""
         since = self._context.instant()  # I12: before the item is read, and after each of them was asked for
         try:
-            coordinator = Coordinator(self._appenders, self._take_producer_id, key.principal)
+            coordinator = Coordinator(self._partitions, self._take_producer_id, key.principal)
             coordinator.add_partitions(key.transactional_id, key.pair, [one.place for one in taken], until_ms)
         except OutcomeUnknownError as error:
             what = "a store did not answer, and no record was written; send the batch again"

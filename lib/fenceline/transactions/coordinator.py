@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fenceline import limits
-from fenceline.append.appender import Appenders
 from fenceline.errors import (
     ConcurrentTransactionsError,
     ContendedError,
@@ -23,6 +22,7 @@ from fenceline.errors import (
     OutcomeUnknownError,
     StoreUnavailableError,
 )
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ProducerPair
 from fenceline.transactions import item_store
@@ -46,9 +46,9 @@ class Coordinator:
         OutcomeUnknownError: The store did not answer; the same request again is right in either case.
     """
 
-    def __init__(self, appenders: Appenders, take_producer_id: Callable[[], int], principal: str = "") -> None:
-        self._appenders = appenders
-        self._context = appenders.context
+    def __init__(self, partitions: Partitions, take_producer_id: Callable[[], int], principal: str = "") -> None:
+        self._partitions = partitions
+        self._context = partitions.context
         self._take_producer_id = take_producer_id
         self._principal = principal
 
@@ -164,7 +164,7 @@ class Coordinator:
             item = decision.item
             if item.is_prepared:
                 is_behind_decision = True
-                item = finish(self._appenders, item, until_ms)
+                item = finish(self._partitions, item, until_ms)
             if decision.is_answer:
                 return item
             if self._context.runtime.monotonic_ms() >= until_ms:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fenceline.append.appender import Appenders
 from fenceline.errors import AlreadyCommittedError, FencelineError
 from fenceline.format import keys
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.transaction import TransactionMember
 from fenceline.ports import Change, Check, ItemKey, VersionMoved
@@ -33,9 +33,9 @@ class JointCoordinator:
         take_producer_id: Returns a producer id that was never given.
     """
 
-    def __init__(self, appenders: Appenders, take_producer_id: Callable[[], int]) -> None:
-        self._appenders = appenders
-        self._context = appenders.context
+    def __init__(self, partitions: Partitions, take_producer_id: Callable[[], int]) -> None:
+        self._partitions = partitions
+        self._context = partitions.context
         self._take_producer_id = take_producer_id
 
     def end(self, request: Ends, until_ms: int) -> Sequence[TransactionMember]:
@@ -59,7 +59,7 @@ class JointCoordinator:
             OutcomeUnknownError: The store did not answer; the same request again is right in either case.
         """
         decision = self._decide(request)
-        ended = finish_all(self._appenders, [one.item for one in decision.members], until_ms)
+        ended = finish_all(self._partitions, [one.item for one in decision.members], until_ms)
         return [TransactionMember(item.transactional_id, item.pair) for item in ended]
 
     def _decide(self, request: Ends) -> EndsDecision:

@@ -17,11 +17,12 @@ from functools import partial
 from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.append.appender import Appenders
+from fenceline.append.appender import appender_of
 from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.append.transaction_markers import EndEntry
 from fenceline.errors import ConcurrentTransactionsError, CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.ports import Unavailable
 from fenceline.transactions import item_store
@@ -30,7 +31,7 @@ from fenceline.transactions.item import SubscriptionCursors, TopicPartitions, Tr
 
 
 def finish(
-    appenders: Appenders, item: TransactionItem, until_ms: int, *, first: tuple[str, int] | None = None
+    partitions: Partitions, item: TransactionItem, until_ms: int, *, first: tuple[str, int] | None = None
 ) -> TransactionItem:
     """Finish a prepared transaction, and return its item as it is then: Complete*.
 
@@ -43,11 +44,11 @@ def finish(
         ConcurrentTransactionsError: Some of it is left, which the next finisher does.
         CorruptLogError: A partition is damaged, and has no marker. The transaction stays prepared.
     """
-    return finish_all(appenders, [item], until_ms, first=first)[0]
+    return finish_all(partitions, [item], until_ms, first=first)[0]
 
 
 def finish_all(
-    appenders: Appenders,
+    partitions: Partitions,
     items: Sequence[TransactionItem],
     until_ms: int,
     *,
@@ -57,8 +58,8 @@ def finish_all(
 
     One that a damaged partition keeps prepared holds up none of the others.
     """
-    context = appenders.context
-    endings = [_Ending(appenders, item, until_ms) for item in items if item.is_prepared]
+    context = partitions.context
+    endings = [_Ending(partitions, item, until_ms) for item in items if item.is_prepared]
     markers = [_Part(one, partial(_end, one, place, number)) for one, place, number in _places(endings, first)]
     cursors = [
         _Part(one, partial(_settle, context, one.item, cursor, number))
@@ -91,9 +92,9 @@ def unfinished(why: str) -> ConcurrentTransactionsError:
 class _Ending:
     """What the markers of one transaction have in common."""
 
-    def __init__(self, appenders: Appenders, item: TransactionItem, until_ms: int) -> None:
-        self.appenders = appenders
-        self.context = appenders.context
+    def __init__(self, partitions: Partitions, item: TransactionItem, until_ms: int) -> None:
+        self.partitions = partitions
+        self.context = partitions.context
         self.item = item
         self.until_ms = until_ms
         self.entry = EndEntry(item.producer_id, item.producer_epoch, item.is_commit)
@@ -161,7 +162,7 @@ def is_same_outcome(found: TransactionItem, item: TransactionItem) -> bool:
 def _end(ending: _Ending, place: TopicPartitions, number: int) -> Exception | None:
     """Append the marker of one partition, unless it is there or the transaction is past; return why it is not done."""
     context, entry = ending.context, ending.entry
-    appender = ending.appenders.of(place.topic, place.topic_id, number)
+    appender = appender_of(ending.partitions, place.topic, place.topic_id, number)
     try:
         while not ending.is_past:
             answer = appender.append(entry, ending.until_ms)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.append.appender import Appenders
+from fenceline.append.appender import appender_of
 from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.append.transaction_markers import EndEntry
@@ -25,6 +25,7 @@ from fenceline.errors import InvalidTxnStateError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.log.state import TentativeState
 from fenceline.log.tail import verified_tail
 from fenceline.model.transaction import ONGOING, ProducerPair
@@ -129,7 +130,7 @@ def _not_open(producer_id: int, producer_epoch: int) -> InvalidTxnStateError:
 
 
 def abort_hanging(
-    appenders: Appenders, partition: Partition, pair: ProducerPair, until_ms: int, principal: str = ""
+    partitions: Partitions, partition: Partition, pair: ProducerPair, until_ms: int, principal: str = ""
 ) -> None:
     """Abort the transaction of this pair that hangs in a partition: an operator has judged what it wrote.
 
@@ -148,7 +149,7 @@ def abort_hanging(
         StaleTopicId, CorruptLogError, Unavailable: The partition, or the items, could not be read.
         StoreUnavailableError, ContendedError: Out of time. No ABORT was written.
     """
-    context, (producer_id, epoch) = appenders.context, pair
+    context, (producer_id, epoch) = partitions.context, pair
     if principal:
         owner = find(context, [producer_id])[producer_id].item
         if owner is not None:
@@ -159,7 +160,7 @@ def abort_hanging(
             raise _not_open(producer_id, epoch)
         known, item = find(context, [producer_id])[producer_id]
         if item is not None and item.producer_id == producer_id and item.is_prepared:
-            finish(appenders, item, until_ms, first=(partition.topic_id, partition.partition))
+            finish(partitions, item, until_ms, first=(partition.topic_id, partition.partition))
             continue
         if not is_hanging(known, item, epoch):
             raise InvalidTxnStateError(
@@ -168,6 +169,6 @@ def abort_hanging(
             )
         # I12: the items, which were read before this is judged, say that the transaction is past. So each of its
         # markers is durable that will ever be, and what is still open here is not ended by any.
-        appender = appenders.of(partition.name, partition.topic_id, partition.partition)
+        appender = appender_of(partitions, partition.name, partition.topic_id, partition.partition)
         appender.append(AbortEntry(producer_id, epoch), until_ms)
         return

@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from fenceline import limits
-from fenceline.append.appender import Appenders
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail
 from fenceline.ports import Unavailable
@@ -31,7 +31,7 @@ _PAUSES_MAX = 10_000  # remembered: as many as a process remembers partitions
 
 
 def meet_producer(
-    appenders: Appenders,
+    partitions: Partitions,
     producer_id: int,
     until_ms: int,
     *,
@@ -52,7 +52,7 @@ def meet_producer(
         CorruptLogError: A partition is damaged, and has no marker.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The item store; what is due may not have begun.
     """
-    context = appenders.context
+    context = partitions.context
     for attempt in Attempts(context.runtime, "the transaction", is_refusal_final=True):
         with attempt:
             item = item_store.read_by_producer(context, producer_id)
@@ -63,16 +63,16 @@ def meet_producer(
                 decision = item_store.write(context, decision)
     if not decision.item.is_prepared:
         return False
-    finish(appenders, decision.item, until_ms, first=first)
+    finish(partitions, decision.item, until_ms, first=first)
     return True
 
 
 class Meetings:
     """The transactions that the readers of this process meet. Safe to share between threads."""
 
-    def __init__(self, appenders: Appenders) -> None:
-        self._appenders = appenders
-        self._context = appenders.context
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self._context = partitions.context
         self._lock = self._context.runtime.lock()
         self._met_at: OrderedDict[Hashable, int] = OrderedDict()  # on the monotonic clock, the oldest first
 
@@ -98,7 +98,7 @@ class Meetings:
         # No create is begun after this time. One that was begun before it may take as long as any.
         until_ms = now + limits.MEETING_MS + self._context.create_ms
         try:
-            return meet_producer(self._appenders, producer_id, until_ms, first=first, is_young=self._is_left)
+            return meet_producer(self._partitions, producer_id, until_ms, first=first, is_young=self._is_left)
         except (RetryError, OutcomeUnknownError, CorruptLogError, Unavailable):
             return False  # the next reader, or the sweeper, meets it again
 

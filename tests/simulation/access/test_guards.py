@@ -136,8 +136,8 @@ def appends_any_marker(patch: Patch) -> None:
 def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
     """Let an append without a session pass over a session that looks dead, and that may come back."""
 
-    def hasty(appenders: Any, partition: Any, asked: AdmitFirst) -> tuple[str, int]:
-        context = appenders.context
+    def hasty(partitions: Any, partition: Any, asked: AdmitFirst) -> tuple[str, int]:
+        context = partitions.context
         session = fence_markers.read_sessions(context, [asked.session_id]).get(asked.session_id)
         if session is not None and session.is_live(context.runtime.now_ms()):
             raise ProducerBusyError(f"session_id={asked.session_id}")

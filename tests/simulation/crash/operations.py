@@ -29,7 +29,7 @@ from fenceline.log.checkpoint_items import Head
 from fenceline.model.requests import ReadRequest
 from fenceline.recovery.rebuild import rebuild
 from tests.simulation.crash.scene import Died, Fate, Process, Scene, read_all, request_of
-from tests.support.service import TOPIC
+from tests.support.service import TOPIC, appender_of
 from tests.support.sweeping import strict_sweep
 
 Action = Callable[[Scene, Process], object]
@@ -83,7 +83,7 @@ def beside_an_offer(scene: Scene) -> Process:
     scene.append(other, TOPIC, 0, "d0")
     scene.append(process, TOPIC, 0, "e0")
     _meet_rivals(process)
-    appender = other.log._resolver.appender(scene.topic(TOPIC), 0)
+    appender = appender_of(other.log, topic_id=scene.topic(TOPIC).topic_id)
     entry = other.log.producing.prepared(appender.partition, scene.topic(TOPIC), request_of("left"), is_new=True)
     appender._queue.append(Ticket(entry, 1 << 62))
     assert appender._meet_rivals()._offer()
@@ -92,7 +92,7 @@ def beside_an_offer(scene: Scene) -> Process:
 
 
 def _meet_rivals(process: Process) -> None:
-    appender = process.log._resolver.appender(process.log.topics.get(TOPIC), 0)
+    appender = appender_of(process.log)
     appender._backoff._creates_ms.clear()
     appender._backoff.answered(100)  # else offers are not worth their writes: calls take no time here
     appender._meet_rivals()._served_at = appender._backoff.won_at + 1  # as if a rival had committed its last append

@@ -30,7 +30,7 @@ from fenceline.ports import Check, ItemKey, NoAnswer, StoreFact, Unavailable
 from fenceline.regions.peer import Peer, PeerProblem
 from fenceline.service.log import Log
 from tests.support.runtime import FakeRuntime
-from tests.support.service import REGION
+from tests.support.service import REGION, appender_of
 
 T = TypeVar("T")
 
@@ -255,7 +255,7 @@ class Scene:
         for request in requests:
             self.ledger.unknown |= {record.value or b"" for record in request.records}
         known, _ = log._resolver.resolve(name, partition)
-        appender = log._resolver.appender(known.item.topic, partition)
+        appender = appender_of(log, partition, topic=name, topic_id=known.item.topic.topic_id)
         tickets = []
         for request in requests[:-1]:
             entry = log.producing.prepared(appender.partition, known.item.topic, request, is_new=True)

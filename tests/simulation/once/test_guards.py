@@ -250,7 +250,7 @@ def answers_from_one_read(patch: Patch) -> None:
 @GUARDS.guard(joiners, seed=2)
 def answers_before_the_markers(patch: Patch) -> None:
     """Answer once all is decided, before any of it is finished."""
-    patch.setattr(ends, "finish_all", lambda appenders, items, until_ms: [_finished(item) for item in items])
+    patch.setattr(ends, "finish_all", lambda partitions, items, until_ms: [_finished(item) for item in items])
 
 
 def _finished(item: TransactionItem) -> TransactionItem:

@@ -299,7 +299,7 @@ def forwards_for_everybody(patch: Patch) -> None:
 
     def more(self: Replicator, here: Here) -> Any:
         others = [
-            Forwarding(here.work.appender, self._peers[lender], region, self._contacts)
+            Forwarding(here.work.partition, self._peers[lender], region, self._contacts)
             for region in here.work.others
             for lender in here.work.others
             if region != lender

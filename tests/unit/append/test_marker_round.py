@@ -19,7 +19,7 @@ from fenceline.errors import (
     StoreUnavailableError,
 )
 from fenceline.log.context import StaleTopicId
-from tests.support.service import TOPIC, Service, append, loses_answer
+from tests.support.service import TOPIC, Service, append, loses_answer, partitions_of
 
 LOST = ProducerFencedError("another marker is in the log")
 STALE = StaleTopicId()
@@ -30,14 +30,14 @@ CONTENDED = ContendedError("losses=9")
 
 
 class Tables:
-    """Appenders with prepared answers, which note which partitions were asked."""
+    """Partitions whose appenders have prepared answers, which note which partitions were asked."""
 
     def __init__(self, service: Service, outcomes: list[int | Exception]) -> None:
         self.context = service.log.context
         self.outcomes = outcomes
         self.asked: list[tuple[str, str, int, int]] = []
 
-    def of(self, topic: str, topic_id: str, partition: int) -> Any:
+    def appender(self, topic: str, topic_id: str, partition: int, make: object) -> Any:
         table = self
 
         class Answering:
@@ -69,7 +69,7 @@ def test_the_offset_after_each_marker_is_returned_in_the_order_of_the_request(se
 
 
 def test_a_round_of_no_marker_is_over_at_once(service: Service) -> None:
-    assert append_markers(service.log._resolver.appenders, [], 0) == []
+    assert append_markers(partitions_of(service.log), [], 0) == []
 
 
 @pytest.mark.parametrize("failing", list(permutations([STALE, UNKNOWN, DAMAGED, LOST, ABSENT], 2)))
@@ -130,20 +130,18 @@ def test_the_markers_are_in_the_logs_and_those_sent_again_are_not_appended_twice
     append(service.log, "a")
     round_ = markers(3, service.topic_id())
     until_ms = service.runtime.monotonic_ms() + 1_000
-    first = append_markers(service.log._resolver.appenders, round_, until_ms)
+    first = append_markers(partitions_of(service.log), round_, until_ms)
     assert first == [2, 1, 1]
-    assert append_markers(service.another()._resolver.appenders, round_, until_ms) == first
+    assert append_markers(partitions_of(service.another()), round_, until_ms) == first
     assert [service.log.partitions.offsets(TOPIC, p).topic_epoch for p in range(3)] == [1, 1, 1]
 
 
 def test_a_round_behind_a_rival_s_marker_is_lost_and_its_other_markers_are_in_their_logs(service: Service) -> None:
     service.log.topics.alter(TOPIC, partitions=2)
     topic_id, until_ms = service.topic_id(), service.runtime.monotonic_ms() + 1_000
-    append_markers(
-        service.another()._resolver.appenders, [Marker(TOPIC, topic_id, 1, GrantEntry("rival", 1))], until_ms
-    )
+    append_markers(partitions_of(service.another()), [Marker(TOPIC, topic_id, 1, GrantEntry("rival", 1))], until_ms)
     with pytest.raises(MarkerLost) as caught:
-        append_markers(service.log._resolver.appenders, markers(2, topic_id), until_ms)
+        append_markers(partitions_of(service.log), markers(2, topic_id), until_ms)
     assert caught.value.index == 1
     assert service.log.partitions.offsets(TOPIC, 0).topic_epoch == 1
 
@@ -152,11 +150,11 @@ def test_a_round_over_a_deleted_topic_is_lost_as_its_incarnation_is(service: Ser
     topic_id = service.topic_id()
     service.log.topics.delete(TOPIC)
     with pytest.raises(MarkerLost) as caught:
-        append_markers(service.log._resolver.appenders, markers(1, topic_id), service.runtime.monotonic_ms() + 1_000)
+        append_markers(partitions_of(service.log), markers(1, topic_id), service.runtime.monotonic_ms() + 1_000)
     assert isinstance(caught.value.fact, StaleTopicId)
 
 
 def test_a_marker_whose_create_lost_its_answer_is_found_in_the_log(service: Service) -> None:
     service.objects.plan("create", loses_answer)
     until_ms = service.runtime.monotonic_ms() + 1_000
-    assert append_markers(service.log._resolver.appenders, markers(1, service.topic_id()), until_ms) == [1]
+    assert append_markers(partitions_of(service.log), markers(1, service.topic_id()), until_ms) == [1]

@@ -23,7 +23,6 @@ from fenceline.access.producer import PENDING, ProducerRecord, granted_producer,
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry, ShareEntry
-from fenceline.append.appender import Appenders
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
@@ -37,6 +36,7 @@ from fenceline.errors import (
 from fenceline.format import keys
 from fenceline.format.control import SHARED
 from fenceline.log.context import StaleTopicId
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import GRANTED, Producer
 from fenceline.model.requests import ClaimRequest
@@ -56,9 +56,9 @@ class _Now:
 class Claiming:
     """The claims of one process."""
 
-    def __init__(self, appenders: Appenders) -> None:
-        self._context = appenders.context
-        self._appenders = appenders
+    def __init__(self, partitions: Partitions) -> None:
+        self._context = partitions.context
+        self._partitions = partitions
 
     def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Producer:
         """Take access, or a place in the line.
@@ -116,7 +116,7 @@ class Claiming:
         try:
             for attempt in attempts:
                 with attempt:
-                    snapshot = read_snapshot(self._appenders, wanted)
+                    snapshot = read_snapshot(self._partitions, wanted)
                     decision = decide(snapshot, ask)
                     changes = decision.draft.changes(self._context.runtime)
                     if len(changes) > limits.TRANSACTION_ITEMS_MAX:
@@ -140,7 +140,7 @@ class Claiming:
         partitions = [p for p in pending.holders if p not in pending.offsets]
         markers = [Marker(topic.name, topic.topic_id, p, _marker(pending, p)) for p in partitions]
         try:
-            offsets = append_markers(self._appenders, markers, until_ms)
+            offsets = append_markers(self._partitions, markers, until_ms)
         except MarkerLost as lost:
             if isinstance(lost.fact, StaleTopicId):
                 raise lost.fact from None
@@ -216,7 +216,7 @@ class Claiming:
         record = pending.record
         epochs: dict[str, int] = {}
         for p in record.partitions:
-            state = self._appenders.of(topic.name, topic.topic_id, p).partition.state
+            state = self._partitions.get(topic.name, topic.topic_id, p).state
             epochs[str(p)] = state.topic_epoch
         return ProducerFencedError("another claim of these partitions came first; claim again", topic_epochs=epochs)
 

@@ -21,27 +21,27 @@ from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_
 from fenceline.access.producer import CLOSED, ProducerRecord, record_from_item
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import LIVE, SessionItem, session_from_item
-from fenceline.append.appender import Appenders
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.context import Context
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import QUEUED, Producer, ProducerPage
 from fenceline.model.topic import Topic
 from fenceline.ports import Change
 
 
-def look(appenders: Appenders, topic: Topic, name: str) -> Producer:
+def look(partitions: Partitions, topic: Topic, name: str) -> Producer:
     """Return a producer as any caller may see it. This renews nothing.
 
     Raises:
         UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
         StaleTopicId: The name no longer leads to this incarnation.
     """
-    context = appenders.context
+    context = partitions.context
     record = read_record(context, topic, name)
-    partitions = () if record is None else record.partitions
-    snapshot = read_snapshot(appenders, SnapshotQuery(topic, partitions, None, name))
+    numbers = () if record is None else record.partitions
+    snapshot = read_snapshot(partitions, SnapshotQuery(topic, numbers, None, name))
     record = judge_record(snapshot, name, None)
     session = sessions.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
     return shown(snapshot, record, session)
@@ -110,7 +110,7 @@ def _read_access(context: Context, topic: Topic, partitions: Iterable[int]) -> d
 
 
 def close(
-    appenders: Appenders,
+    partitions: Partitions,
     topic: Topic,
     name: str,
     session_id: str,
@@ -129,19 +129,19 @@ def close(
         StoreUnavailableError, ContendedError: Nothing was changed; close it again.
         OutcomeUnknownError: The producer may be closed; close it again.
     """
-    context = appenders.context
+    context = partitions.context
     was_its = False  # in an earlier attempt
     for attempt in Attempts(context.runtime, "the producer"):
         with attempt:
             record = read_record(context, topic, name)
             known = fence_markers.read_sessions(context, [session_id])
-            fence_markers.meet(appenders, known.values())
+            fence_markers.meet(partitions, known.values())
             session = sessions.judge_known(known.get(session_id), session_id, principal)
             is_its = record is not None and record.session_id == session_id
             if record is None or not is_its:
                 states = {hold.state for hold in session.granted_to(topic.topic_id, name)}
                 if LIVE in states or not (states or was_its):
-                    raise _not_its(appenders, topic, name, record)
+                    raise _not_its(partitions, topic, name, record)
             if record is None or not is_its or record.state == CLOSED or session.is_final:
                 note(session)  # closed by a write whose answer was lost, or by another process
                 return
@@ -154,10 +154,10 @@ def close(
             return
 
 
-def _not_its(appenders: Appenders, topic: Topic, name: str, record: ProducerRecord | None) -> FencelineError:
+def _not_its(partitions: Partitions, topic: Topic, name: str, record: ProducerRecord | None) -> FencelineError:
     if record is None:
         return unknown_producer(name)
-    return fenced(read_snapshot(appenders, SnapshotQuery(topic, record.partitions, None, name)), ANOTHERS)
+    return fenced(read_snapshot(partitions, SnapshotQuery(topic, record.partitions, None, name)), ANOTHERS)
 
 
 def _closed_access(context: Context, record: ProducerRecord) -> list[Change]:

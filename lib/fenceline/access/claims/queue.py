@@ -30,10 +30,10 @@ from fenceline.access.producer import (
 )
 from fenceline.access.rules import Claimant, Column, Waiter
 from fenceline.access.session import SessionItem
-from fenceline.append.appender import Appenders
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format import keys
 from fenceline.log.context import Context
+from fenceline.log.partitions import Partitions
 from fenceline.model.access import GRANTED, QUEUED, Producer
 from fenceline.model.topic import Topic
 
@@ -41,9 +41,9 @@ from fenceline.model.topic import Topic
 class Waiting:
     """The polls of one process."""
 
-    def __init__(self, appenders: Appenders, claiming: Claiming) -> None:
-        self._context = appenders.context
-        self._appenders = appenders
+    def __init__(self, partitions: Partitions, claiming: Claiming) -> None:
+        self._context = partitions.context
+        self._partitions = partitions
         self._claiming = claiming
 
     def poll(
@@ -73,8 +73,8 @@ class Waiting:
 
     def _step(self, topic: Topic, name: str, session_id: str, principal: str, until_ms: int) -> Producer:
         record = read_record(self._context, topic, name)
-        partitions = record.partitions if record is not None else ()
-        snapshot = read_snapshot(self._appenders, SnapshotQuery(topic, partitions, session_id, name))
+        numbers = record.partitions if record is not None else ()
+        snapshot = read_snapshot(self._partitions, SnapshotQuery(topic, numbers, session_id, name))
         session = sessions.judge_known(snapshot.sessions.get(session_id), session_id, principal)
         record = judge_record(snapshot, name, session_id)
         producer = shown(snapshot, record, session)

@@ -18,9 +18,9 @@ from fenceline.access import fence_markers, hold_limits
 from fenceline.access.producer import PENDING, ProducerRecord, is_legal_name, record_from_item
 from fenceline.access.rules import AccessItem, Liveness, PartitionAccess, Waiter, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
-from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.partitions import Partitions
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import topic_from_item
@@ -159,7 +159,7 @@ class SnapshotQuery:
     producer_name: str | None
 
 
-def read_snapshot(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
+def read_snapshot(partitions: Partitions, wanted: SnapshotQuery) -> ClaimSnapshot:
     """Read what a claim is judged by, and fence the severed sessions in it.
 
     Raises:
@@ -169,17 +169,17 @@ def read_snapshot(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
         Unavailable: A store could not be asked.
     """
     while True:
-        snapshot = _read_once(appenders, wanted)
+        snapshot = _read_once(partitions, wanted)
         severed = [session for session in snapshot.sessions.values() if session.fences]
         if not severed:
             return snapshot
-        fence_markers.meet(appenders, severed)
+        fence_markers.meet(partitions, severed)
 
 
-def _read_once(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
-    context, topic, partitions = appenders.context, wanted.topic, wanted.partitions
+def _read_once(partitions: Partitions, wanted: SnapshotQuery) -> ClaimSnapshot:
+    context, topic, numbers = partitions.context, wanted.topic, wanted.partitions
     topic_key, tickets_key = keys.topic_item(topic.name), keys.tickets_item(topic.topic_id)
-    access_keys = {p: keys.access_item(topic.topic_id, p) for p in partitions}
+    access_keys = {p: keys.access_item(topic.topic_id, p) for p in numbers}
     first = [topic_key, tickets_key, *access_keys.values()]
     if wanted.producer_name is not None and is_legal_name(wanted.producer_name):
         first.append(keys.named_producer_item(topic.topic_id, wanted.producer_name))
@@ -189,23 +189,23 @@ def _read_once(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
     known = topic_from_item(found[topic_key]) if topic_key in found else None
     if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
         raise StaleTopicId
-    for partition in partitions:
+    for partition in numbers:
         if not 0 <= partition < known.topic.partitions:
             raise unknown_partition(known.topic, partition)
     items = {p: access_from_item(found.get(key)) for p, key in access_keys.items()}
     second = _second_keys(wanted, items, found)
     # After the items: if they say that access is granted, the log that is read now has its marker.
     # model: Access, "look at the log after the items"
-    tails = [partial(_state, appenders, topic, p) for p in partitions]
+    tails = [partial(_state, partitions, topic, p) for p in numbers]
     reads = [partial(context.items.get, some) for some in _chunks(second)]
     states = context.runtime.gather(tails)
     for read in context.runtime.gather(reads):
         found |= read
-    return _snapshot(context, wanted, items, dict(zip(partitions, states, strict=True)), found)
+    return _snapshot(context, wanted, items, dict(zip(numbers, states, strict=True)), found)
 
 
-def _state(appenders: Appenders, topic: Topic, partition: int) -> PartitionState:
-    return verified_tail(appenders.of(topic.name, topic.topic_id, partition).partition).state
+def _state(partitions: Partitions, topic: Topic, partition: int) -> PartitionState:
+    return verified_tail(partitions.get(topic.name, topic.topic_id, partition)).state
 
 
 def _chunks(wanted: Sequence[ItemKey]) -> list[Sequence[ItemKey]]:

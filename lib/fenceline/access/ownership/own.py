@@ -22,7 +22,6 @@ from fenceline.access.resources import Resource, check_wanted
 from fenceline.access.rules import access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry
-from fenceline.append.appender import Appenders
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
@@ -31,6 +30,7 @@ from fenceline.errors import (
     RetryError,
 )
 from fenceline.format import keys
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import OwnedResource
 from fenceline.model.requests import OwnTarget
@@ -47,7 +47,7 @@ class OwnRequest:
     principal: str = ""
 
 
-def own(appenders: Appenders, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
+def own(partitions: Partitions, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
     """Own all these resources, or none; return them in the order of the request.
 
     Args:
@@ -61,9 +61,9 @@ def own(appenders: Appenders, request: OwnRequest, until_ms: int) -> list[OwnedR
         StoreUnavailableError, ContendedError: Nothing was changed.
         OutcomeUnknownError: Some of it may be done; the same request completes it.
     """
-    context = appenders.context
+    context = partitions.context
     check_wanted(request.group, request.wanted)
-    claim = OwnAttempt(appenders, request, until_ms)
+    claim = OwnAttempt(partitions, request, until_ms)
     try:
         # A refusal after a write that was not answered is final: everything is given up before it is answered.
         for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
@@ -84,9 +84,9 @@ def own(appenders: Appenders, request: OwnRequest, until_ms: int) -> list[OwnedR
 class OwnAttempt:
     """One request to own resources, over as many attempts as it takes."""
 
-    def __init__(self, appenders: Appenders, request: OwnRequest, until_ms: int) -> None:
-        self._context = appenders.context
-        self._appenders = appenders
+    def __init__(self, partitions: Partitions, request: OwnRequest, until_ms: int) -> None:
+        self._context = partitions.context
+        self._partitions = partitions
         self._request = request
         self._until_ms = until_ms
         self.has_written = False
@@ -102,9 +102,9 @@ class OwnAttempt:
         context, request, runtime = self._context, self._request, self._context.runtime
         names = [one.resource for one in request.wanted]
         keys_ = keys_named(names, request.group)
-        claimer, named = read_claimer(self._appenders, request.session_id, request.principal, keys_)
+        claimer, named = read_claimer(self._partitions, request.session_id, request.principal, keys_)
         resources = [resolve(name, request.group, named) for name in names]
-        found = read_found(self._appenders, resources, named)
+        found = read_found(self._partitions, resources, named)
         known = self._read_owners(found)
         wanted = list(zip(found, [one.generation for one in request.wanted], strict=True))
         held = read_held(context, claimer, sum(one.view is not None for one in found))
@@ -121,7 +121,7 @@ class OwnAttempt:
 
     def _read_owners(self, found: Sequence[Found]) -> Mapping[str, SessionItem]:
         try:
-            return read_owners(self._appenders, found)
+            return read_owners(self._partitions, found)
         except RetryError:
             # From fences. If an earlier request of this session severed those sessions, the fences are this request's.
             mine = self._request.session_id
@@ -150,7 +150,7 @@ class OwnAttempt:
         """Finish the fences of the sessions that it severed, before the answer; see ``fence_markers.finish``."""
         if self._severed:
             severed = fence_markers.read_sessions(self._context, self._severed).values()
-            fence_markers.meet(self._appenders, severed)
+            fence_markers.meet(self._partitions, severed)
 
     def _write(self, changes: Sequence[Change], taken: Sequence[Resource]) -> None:
         if not changes:
@@ -186,7 +186,7 @@ class OwnAttempt:
             for one in pending
         ]
         try:
-            append_markers(self._appenders, markers, self._until_ms)
+            append_markers(self._partitions, markers, self._until_ms)
         except MarkerLost as lost:
             raise VersionMoved(pending[lost.index].access_key) from lost
 

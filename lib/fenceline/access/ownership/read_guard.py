@@ -15,11 +15,11 @@ from typing import Protocol, TypeVar
 from fenceline.access import fence_markers
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.session import SessionItem, judge_live, renewed, session_from_item
-from fenceline.append.appender import Appenders
 from fenceline.errors import OwnerFencedError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.ports import Check
 
@@ -114,7 +114,7 @@ def guard_session(context: Context, session_id: str, principal: str) -> None:
 
 
 def _judge_session(context: Context, session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
-    fence_markers.meet(Appenders(context), [session] if session is not None else [])
+    fence_markers.meet(Partitions(context), [session] if session is not None else [])
     return judge_live(session, session_id, principal, context.runtime.now_ms())
 
 
@@ -123,7 +123,7 @@ def _judge_unowned(context: Context, owner: str | None, resource: str) -> Sequen
     known = fence_markers.read_sessions(context, [owner]).get(owner) if owner is not None else None
     if known is None:
         return ()
-    fence_markers.meet(Appenders(context), [known])
+    fence_markers.meet(Partitions(context), [known])
     if known.is_live(context.runtime.now_ms()):
         raise _fenced(resource, f"another session owns the partition; wait until that ends: {_ONLY_OWNER}")
     return () if known.is_final else [Check(known.key, known.version)]

@@ -23,9 +23,9 @@ from fenceline.access.producer import record_from_item
 from fenceline.access.resources import Resource, check_group, check_released, check_resource, partition_named
 from fenceline.access.rules import Holder, access_from_item
 from fenceline.access.session import CLOSED, RESERVED, Owned, SessionItem
-from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context
+from fenceline.log.partitions import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Ownership
 from fenceline.ports import Change, Check, Put
@@ -44,7 +44,7 @@ class ReleaseRequest:
     principal: str = ""
 
 
-def release(appenders: Appenders, request: ReleaseRequest) -> None:
+def release(partitions: Partitions, request: ReleaseRequest) -> None:
     """Give up those of the resources that the session owns, and ignore the others.
 
     Raises:
@@ -53,13 +53,13 @@ def release(appenders: Appenders, request: ReleaseRequest) -> None:
         StoreUnavailableError, ContendedError: Nothing was released; send it again.
         OutcomeUnknownError: Some may have been released; send it again.
     """
-    context = appenders.context
+    context = partitions.context
     check_released(request.group, request.resources)
     for attempt in Attempts(context.runtime, "the ownerships"):
         with attempt:
             while True:
                 named = [keys.lock_item(request.group, one) for one in request.resources]
-                session, items = read_claimer(appenders, request.session_id, request.principal, named)
+                session, items = read_claimer(partitions, request.session_id, request.principal, named)
                 # By what the session claimed: a name may lead to another incarnation by now, or to none.
                 mine = [o for o in session.owns if o.group == request.group and o.resource in request.resources]
                 if mine:
@@ -132,7 +132,7 @@ def _closed(session: SessionItem, resource: Resource) -> SessionItem:
     return session
 
 
-def look(appenders: Appenders, resource: str, *, group: str | None, principal: str) -> Ownership:
+def look(partitions: Partitions, resource: str, *, group: str | None, principal: str) -> Ownership:
     """Return the owner of a resource now, and the resource's last generation and token.
 
     Raises:
@@ -140,14 +140,14 @@ def look(appenders: Appenders, resource: str, *, group: str | None, principal: s
         StoreUnavailableError, ContendedError: A store failed.
         CorruptLogError: The partition's log is damaged.
     """
-    context = appenders.context
+    context = partitions.context
     check_group(group)
     check_resource(resource)
     for attempt in Attempts(context.runtime, "the ownership"):
         with attempt:
             named = context.items.get(keys_named([resource], group))
-            (found,) = read_found(appenders, [resolve(resource, group, named)], named)
-            known = read_owners(appenders, [found])
+            (found,) = read_found(partitions, [resolve(resource, group, named)], named)
+            known = read_owners(partitions, [found])
             held = owners(found, liveness_of(known, context.runtime.now_ms()))
             token = found.item.fencing_token if found.view is None else found.view.state.topic_epoch
             if not held:

@@ -16,9 +16,9 @@ from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.resources import Resource, partition_named
 from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
 from fenceline.access.session import SessionItem, judge_live, session_from_item
-from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.partitions import Partitions
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import topic_from_item
@@ -28,7 +28,7 @@ Items = Mapping[ItemKey, Item]
 
 
 def read_claimer(
-    appenders: Appenders, session_id: str, principal: str, named: Sequence[ItemKey]
+    partitions: Partitions, session_id: str, principal: str, named: Sequence[ItemKey]
 ) -> tuple[SessionItem, Items]:
     """Return the claimer's session, live and its principal's, and the items at ``named``, all from one call.
 
@@ -36,12 +36,12 @@ def read_claimer(
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: In this order.
         Unavailable: The item store could not be asked.
     """
-    context = appenders.context
+    context = partitions.context
     key = keys.session_item(session_id) if keys.is_session_id(session_id) else None
     found = context.items.get([*named, *([] if key is None else [key])])
     session = session_from_item(found[key]) if key is not None and key in found else None
     if session is not None:
-        fence_markers.meet(appenders, [session])
+        fence_markers.meet(partitions, [session])
     return judge_live(session, session_id, principal, context.runtime.now_ms()), found
 
 
@@ -64,7 +64,7 @@ def resolve(name: str, group: str | None, named: Items) -> Resource:
     return Resource(name, group, topic.topic.topic_id, topic.topic.name, partition)
 
 
-def read_found(appenders: Appenders, resources: Sequence[Resource], named: Items) -> list[Found]:
+def read_found(partitions: Partitions, resources: Sequence[Resource], named: Items) -> list[Found]:
     """Return each resource's items, and the verified tail of each partition whose write access is one.
 
     Args:
@@ -75,16 +75,16 @@ def read_found(appenders: Appenders, resources: Sequence[Resource], named: Items
         CorruptLogError: A partition's log is damaged.
         Unavailable: A store could not be asked.
     """
-    context = appenders.context
+    context = partitions.context
     written = [resource for resource in resources if resource.is_write_access]
     access_keys = {one: keys.access_item(one.topic_id, one.partition) for one in written}
     wanted = [*(one.key for one in resources if not one.is_plain), *access_keys.values()]
     items = {**named, **(context.items.get(wanted) if wanted else {})}
 
     def state_of(resource: Resource) -> PartitionState:
-        appender = appenders.of(resource.topic, resource.topic_id, resource.partition)
+        partition = partitions.get(resource.topic, resource.topic_id, resource.partition)
         try:
-            return verified_tail(appender.partition).state
+            return verified_tail(partition).state
         except StaleTopicId as error:
             raise VersionMoved(keys.topic_item(resource.topic)) from error
 
@@ -101,7 +101,7 @@ def _found(resource: Resource, item: Item | None, view: PartitionAccess | None) 
     return Found(resource, OwnershipItem.from_item(item), version, view)
 
 
-def read_owners(appenders: Appenders, found: Iterable[Found]) -> dict[str, SessionItem]:
+def read_owners(partitions: Partitions, found: Iterable[Found]) -> dict[str, SessionItem]:
     """Return the sessions that these name, once the fences of the severed ones are finished.
 
     The sessions that a former owner severed for them are among these. It may have crashed before their fences, and a
@@ -111,10 +111,10 @@ def read_owners(appenders: Appenders, found: Iterable[Found]) -> dict[str, Sessi
         StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fence_markers.finish``.
         Unavailable: The item store could not be asked.
     """
-    context = appenders.context
+    context = partitions.context
     wanted = {one for resource in found for one in (*resource.session_ids(), *resource.item.severed)}
     known = fence_markers.read_sessions(context, wanted)
-    fence_markers.meet(appenders, known.values())
+    fence_markers.meet(partitions, known.values())
     return known
 
 
