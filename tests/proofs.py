@@ -108,15 +108,15 @@ AT_NIGHT = {
         "20 rounds",
         "CI kills and stops each role once.",
     ),
-    "tests/protocol/test_aborted_index.py": (
+    "tests/protocol/read/test_aborted_index.py": (
         "100,000 aborted transactions",
         "CI has 10,000, with the same bounds.",
     ),
-    "tests/protocol/test_region_histories.py": (
+    "tests/protocol/regions/test_region_histories.py": (
         "200 histories",
         "CI has 40.",
     ),
-    "tests/protocol/test_sweep.py": (
+    "tests/protocol/sweeper/test_sweep.py": (
         "a change at every moment of a sweep",
         "CI has one at every eleventh store call.",
     ),

@@ -17,7 +17,7 @@ from fenceline.model.results import ReadRecord
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.settings import Settings
-from tests.protocol.test_compaction import plain, read_all
+from tests.protocol.compaction.test_compaction import plain, read_all
 from tests.support.service import TOPIC
 
 REGION = "here"

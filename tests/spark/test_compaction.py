@@ -26,7 +26,17 @@ from fenceline.settings import Settings
 from fenceline_spark.jobs import compact, compaction, compaction_tasks, ranges
 from fenceline_spark.jobs.compaction_tasks import Work
 from fenceline_spark.jobs.session import JobError, one_line_errors
-from tests.protocol.test_compaction import KINDS, STEPS, Kind, Model, plain, read_all, serve_kind, serve_table, take
+from tests.protocol.compaction.test_compaction import (
+    KINDS,
+    STEPS,
+    Kind,
+    Model,
+    plain,
+    read_all,
+    serve_kind,
+    serve_table,
+    take,
+)
 from tests.spark.directories import REGION, Directory
 from tests.support.service import TOPIC, LogBuilder, access, marker
 from tests.support.tries import tries

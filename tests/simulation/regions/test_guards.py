@@ -9,11 +9,12 @@ Not here, because seeds do not reach them:
   before another region took anything.
 
 - What is due is cleared after its UPDATE, and `applied_to` is stored after UPDATEs were applied. A death must hit the
-  very last one. ``protocol.test_region_cursors`` lets a process die at each step.
+  very last one. ``protocol.regions.test_region_cursors`` lets a process die at each step.
 
-- `again`: replicators are called over and over here, so no wake-up is missed. See ``protocol.test_pulling_races``.
+- `again`: replicators are called over and over here, so no wake-up is missed. See
+  ``protocol.regions.test_pulling_races``.
 
-- Another history: no region is restored from older objects here. See ``protocol.test_pulling_faults``.
+- Another history: no region is restored from older objects here. See ``protocol.regions.test_pulling_faults``.
 """
 
 from __future__ import annotations

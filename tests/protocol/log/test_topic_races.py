@@ -16,7 +16,7 @@ from fenceline.model.requests import ReadRequest
 from fenceline.ports import NoAnswer, Put, VersionMoved
 from fenceline.recovery.rebuild import rebuild
 from fenceline.service.log import Log
-from tests.protocol.test_topics import item_of, objects_of
+from tests.protocol.log.test_topics import item_of, objects_of
 from tests.support.claiming import code_of, refused
 from tests.support.service import (
     REGION,

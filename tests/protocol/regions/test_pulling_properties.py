@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fenceline import limits
 from fenceline.format import control
 from fenceline.regions.replicator import Replicator
-from tests.protocol.test_pulling import numbers
+from tests.protocol.regions.test_pulling import numbers
 from tests.support.regions import RegionWorld
 from tests.support.service import TOPIC, LogBuilder, Part, data, loses_answer, marker, outcome
 

@@ -19,7 +19,7 @@ from fenceline.regions.forwarding import ANSWERS_PER_LOOK, ASKS_PER_LOOK, forwar
 from fenceline.regions.history import ANOTHER_HISTORY
 from fenceline.regions.link_item import value_of
 from fenceline.regions.scan_notes import ScanNote
-from tests.protocol.test_pulling import numbers, transaction
+from tests.protocol.regions.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
 from tests.support.replicating import together
 from tests.support.service import TOPIC, appender_of

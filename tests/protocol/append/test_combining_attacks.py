@@ -17,7 +17,7 @@ from fenceline.log.context import StaleTopicId
 from fenceline.model.results import Appended
 from fenceline.ports import Delete, NoAnswer, NotFound, Put, Unavailable
 from fenceline.service.log import Log
-from tests.protocol.test_combining import (
+from tests.protocol.append.test_combining import (
     HOUR_MS,
     _creates_are_dear,  # noqa: F401  a fixture of every test here, too
     appender_of,

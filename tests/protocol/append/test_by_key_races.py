@@ -10,7 +10,7 @@ import pytest
 
 from fenceline.format import keys
 from fenceline.model.record import Record
-from tests.protocol.test_topics import objects_of
+from tests.protocol.log.test_topics import objects_of
 from tests.support.patience import PATIENCE_S
 from tests.support.service import TOPIC, Gate, Service
 from tests.support.sweeping import Died

@@ -1,0 +1,1 @@
+"""Claims, ownership and groups, through the log."""

@@ -1,0 +1,1 @@
+"""Appends, admissions and combining, through the log."""

@@ -1,0 +1,1 @@
+"""Compacted views, and tables in several regions."""

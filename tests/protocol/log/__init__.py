@@ -1,0 +1,1 @@
+"""One partition and its items: checkpoints, limits, topics, what is remembered."""

@@ -1,0 +1,1 @@
+"""Pages and offsets, through the log."""

@@ -1,0 +1,1 @@
+"""Verify and rebuild."""

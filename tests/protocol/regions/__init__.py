@@ -1,0 +1,1 @@
+"""Several regions: what is pulled, marked, moved and shown."""

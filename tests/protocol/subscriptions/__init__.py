@@ -1,0 +1,1 @@
+"""Subscriptions and the offsets of groups, through the log."""

@@ -1,0 +1,1 @@
+"""The sweeper: what it deletes, expires and ends."""

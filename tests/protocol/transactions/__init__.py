@@ -1,0 +1,1 @@
+"""Transactions and the offsets in them, through the log and its coordinator."""
