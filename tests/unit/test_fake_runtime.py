@@ -35,21 +35,23 @@ def test_a_clock_may_go_on_by_each_look() -> None:
 
 
 def test_time_that_passes_wakes_each_thread_that_waits() -> None:
-    """Both wait without a time-out: only the clock's move can end that."""
+    """Both wait without a time-out, so only the clock's move can end that."""
     runtime, began, ended = FakeRuntime(), threading.Barrier(3), []
+    conditions = [runtime.condition() for _ in range(2)]
 
-    def wait() -> None:
-        condition = runtime.condition()
+    def wait(condition: threading.Condition) -> None:
         with condition:
             began.wait(PATIENCE_S)
-            while runtime.monotonic_ms() < 6_000:
-                condition.wait()
+            condition.wait()
         ended.append(runtime.monotonic_ms())
 
-    threads = [threading.Thread(target=wait, daemon=True) for _ in range(2)]
+    threads = [threading.Thread(target=wait, args=(condition,), daemon=True) for condition in conditions]
     for thread in threads:
         thread.start()
     began.wait(PATIENCE_S)
+    for condition in conditions:  # free only once its thread waits
+        with condition:
+            assert ended == []
     runtime.pass_ms(1_000)
     for thread in threads:
         thread.join(PATIENCE_S)
