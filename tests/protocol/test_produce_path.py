@@ -23,7 +23,7 @@ from tests.support.http_events import BATCH_TYPE, event
 from tests.support.service import START_MS, TOPIC, Service
 
 MODULES_MAX = 21
-CALLS_MAX = 171
+CALLS_MAX = 170
 PACKAGES = ("fenceline", "fenceline_http")
 APART = ("fenceline.adapters", "fenceline.runtime", "fenceline_http.store_meter")  # around the path, not on it
 
