@@ -71,8 +71,12 @@ class Partitions:
         """
         key = (topic_id, partition)
         with self._lock:
-            found = self.get(name, topic_id, partition)
             appender: Any = self._appenders.get(key)
+            if appender is not None and len(self._kept) <= limits.PARTITIONS_CACHED_MAX:
+                self._kept.move_to_end(key)
+                return appender  # type: ignore[no-any-return]
+            found = self.get(name, topic_id, partition)
+            appender = self._appenders_in_use.get(key)
             if appender is None:
                 appender = self._appenders_in_use[key] = make(found, self._keep_appender)
                 self._keep(key, found)

@@ -26,6 +26,7 @@ NAMES = (
     "log.context",
     "log.partition",
     "log.partition_memory",
+    "log.partitions",
     "log.segment_index",
     "log.trim",
     "read.reader",
