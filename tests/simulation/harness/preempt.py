@@ -38,10 +38,13 @@ NAMES = (
     "service.log",
     "service.partitions",
     "service.produce",
-    "transactions.producer_ids",
+    "service.replication",
     "service.resolver",
     "service.topics",
+    "service.transactions",
+    "transactions.producer_ids",
 )
+# Each face of the service is imported here, because its first import calls ``translated``, which may be preempted.
 MODULES = [import_module(f"fenceline.{name}") for name in NAMES]
 
 _world: World | None = None
