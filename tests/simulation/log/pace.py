@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from fenceline.access.rules import EXCLUSIVE
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
+from fenceline.format.control import EXCLUSIVE
 from fenceline.model.record import Record
 from fenceline.model.requests import ClaimRequest
 from fenceline.model.results import ProducerRef, SessionRef
@@ -274,8 +274,8 @@ def run(load: Load, seed: int = 0) -> Pace:
         process.restart()
     world.spawn("make", make, world.processes[0])
     for number in range(load.processes * load.callers):
-        process = number % load.processes
-        world.spawn(f"client{number}", partial(requests, number, process), world.processes[process])
+        at = number % load.processes
+        world.spawn(f"client{number}", partial(requests, number, at), world.processes[at])
     world.run(lambda: len(done) == load.processes * load.callers or bool(world.failures))
     world.close()
     if world.failures:
