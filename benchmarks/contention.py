@@ -1,8 +1,8 @@
 """``python -m benchmarks.contention``: what processes get that contend for one partition, as a table in Markdown.
 
-The log is the real one, in the simulation's exact world. A call of the object store takes 25 to 35 ms there, one of the
-item store 4 ms, and computing takes none. So the figures are the same on every machine. A batch's size counts only by
-whether it may be offered ("Combining"). The admission of a transaction, and an exclusive session's claim, are not
+The log is the real one, in the simulation's exact world. A call of the object store takes 25 to 35 ms, one of the item
+store about 4 ms, and computing takes none. So the figures are the same on every machine. A batch's size counts only
+by whether it may be offered ("Combining"). The admission of a transaction, and an exclusive session's claim, are not
 measured; ends of transactions and claims are, where they are what contends.
 """
 
