@@ -15,7 +15,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from fenceline import limits
-from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError, naming
+from fenceline.errors import ContendedError, FencelineError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.log import topics
 from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.partition import Partition
@@ -126,8 +126,11 @@ class PartitionResolver:
         def find() -> TopicItem:
             return self.resolve(name, number)[0].item
 
-        with naming(name, number):
+        try:
             return self._following(name, find, lambda item: use(self.partition(item.topic, number)))
+        except FencelineError as error:
+            error.name_place(name, number)
+            raise
 
     def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
         """Call ``use`` with those of these partitions that the topic of that name has, after a look at it."""

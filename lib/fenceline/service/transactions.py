@@ -36,15 +36,14 @@ from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations, translated
 from fenceline.service.subscriptions import Subscriptions
 from fenceline.subscriptions.cursors import LiveTopic
+from fenceline.transactions import listing, pending_offsets
 from fenceline.transactions import once as committed_versions
-from fenceline.transactions import pending_offsets
 from fenceline.transactions.coordinator import Coordinator
 from fenceline.transactions.decide import Add, decide
 from fenceline.transactions.decide_ends import Ends
 from fenceline.transactions.ends import JointCoordinator
 from fenceline.transactions.hanging import abort_hanging
 from fenceline.transactions.item import TopicPartitions
-from fenceline.transactions.listing import Reads, list_transactions
 
 
 class Transactions:
@@ -230,8 +229,8 @@ class Transactions:
 
         Those of other principals are left out.
         """
-        reads = Reads()
-        found, has_more = list_transactions(
+        reads = listing.Reads()
+        found, has_more = listing.list_transactions(
             self._context,
             states=() if state is None else (state,),
             producer_id=producer_id,
