@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checker")]
 EXPLAINED = {
     "Append": (22, 60, 119, 135),
     "Access": (20, 36, 42, 44),
-    "Combining": (7, 39, 43, 57),
+    "Combining": (7, 39, 43, 58),
     "Transaction": (13, 30, 58, 65),
 }
 # A run of code without a guard: the guard, the seed, and the kind of the line that has no way in the model.
@@ -23,7 +23,7 @@ REFUSED = {
     "Append": ("look after create", 22, "acknowledged"),
     "Access": ("fences before the answer", 42, "severed"),
     "Combining": ("leave only what was read", 0, "round"),
-    "Transaction": ("a higher epoch refuses, lapsed or not", 31, "batch"),
+    "Transaction": ("a higher epoch refuses, lapsed or not", 11, "batch"),
 }
 # A kind of line without which what follows has no way.
 NEEDED = {
