@@ -136,7 +136,7 @@ def lists_what_is_not_bound(patch: Patch) -> None:
     patch.setattr(Combiner, "_bind", lambda self, scene, listed: True)
 
 
-@GUARDS.guard(combining.draw_ghosts, seed=12)
+@GUARDS.guard(combining.draw_ghosts, seed=1)
 def believes_ghosts(patch: Patch) -> None:
     """Read the segment at the round's offset also below the log start: what is not found there is free."""
 

@@ -75,7 +75,7 @@ def slow_tasks(seed: int) -> OncePlan:
 # The write (I26)
 
 
-@GUARDS.guard(joiners, seed=30)
+@GUARDS.guard(joiners, seed=1)
 def writes_over_another_decision(patch: Patch) -> None:
     """Write the decision over members on whatever versions they have by now."""
     patch.setattr(JointCoordinator, "_write", _loose(JointCoordinator._write, "transactions/"))
@@ -214,13 +214,13 @@ def passes_over_every_member(patch: Patch) -> None:
     patch.setattr(ends, "decide_ends", empty)
 
 
-@GUARDS.guard(joiners, seed=5)
+@GUARDS.guard(joiners, seed=1)
 def takes_an_end_without_the_version_for_a_repeat(patch: Patch) -> None:
     """Answer with 200 where the members were ended, though the version is not stored."""
     patch.setattr(decide_ends, "_is_committed", lambda seen, request: True)
 
 
-@GUARDS.guard(drivers, seed=8)
+@GUARDS.guard(drivers, seed=3)
 def judges_members_before_the_version(patch: Patch) -> None:
     """Refuse a member where the version is committed."""
     judged = decide_ends.decide_ends

@@ -63,7 +63,7 @@ def appends_whatever_the_position_is(patch: Patch) -> None:
     patch.setattr(ReplicatedEntry, "check", blind)
 
 
-@GUARDS.guard(plans.lives, seed=8)
+@GUARDS.guard(plans.lives, seed=11)
 def goes_on_in_another_life(patch: Patch) -> None:
     """Go on in another life of the source's topic from the position of the earlier one (I20)."""
     patch.setattr(own_link, "_in_life", lambda position, topic_id: position)
@@ -140,7 +140,7 @@ def notes_a_scan_of_what_is_not_decided(patch: Patch) -> None:
 # Snapshots (I21)
 
 
-@GUARDS.guard(plans.apart, seed=9)
+@GUARDS.guard(plans.apart, seed=1)
 def completes_without_a_comparison(patch: Patch) -> None:
     """Complete a snapshot as soon as each region has answered, whatever they had of each other."""
     patch.setattr(
@@ -176,7 +176,7 @@ def answers_with_its_end(patch: Patch) -> None:
     patch.setattr(ResponseEntry, "check", late)
 
 
-@GUARDS.guard(plans.the_last_reader, seed=9)
+@GUARDS.guard(plans.the_last_reader, seed=3)
 def answers_with_what_came_since(patch: Patch) -> None:
     """Answer with the counts at the RESPONSE, not with those at the REQUEST."""
     judged = ResponseEntry.check
@@ -200,7 +200,7 @@ def _response(entry: ResponseEntry, asked: Any, tentative: Any, now_ms: int) -> 
 _checked = ResponseEntry.check
 
 
-@GUARDS.guard(plans.the_last_reader, seed=9)
+@GUARDS.guard(plans.the_last_reader, seed=3)
 def takes_each_snapshot_for_final(patch: Patch) -> None:
     """Ask for no further snapshot, though a region lacked what was here."""
     patch.setattr(Asked, "is_final", lambda *_: True)
@@ -209,7 +209,7 @@ def takes_each_snapshot_for_final(patch: Patch) -> None:
 # Cursors (I22, I23)
 
 
-@GUARDS.guard(plans.lives_to_the_end, seed=11)
+@GUARDS.guard(plans.lives_to_the_end, seed=14)
 def passes_earlier_lives(patch: Patch) -> None:
     """Let an UPDATE pass what an earlier life of an origin has left."""
     patch.setattr(region_state, "ends_life", lambda known, topic_id: False)
@@ -310,13 +310,13 @@ def forwards_for_everybody(patch: Patch) -> None:
     _with_sources(patch, more)
 
 
-@GUARDS.guard(plans.losses, seed=9)
+@GUARDS.guard(plans.losses, seed=0)
 def forwards_for_nobody(patch: Patch) -> None:
     """Leave a suspended region's records where they are."""
     _with_sources(patch, lambda self, here: [one for one in here.sources if isinstance(one, OwnLink)])
 
 
-@GUARDS.guard(plans.skips, seed=123)
+@GUARDS.guard(plans.skips, seed=124)
 def forwards_beyond_a_skip(patch: Patch) -> None:
     """Take from a peer what comes after records that an operator gave up there."""
     patch.setattr(Forwarding, "has_skip", lambda self, *of: False)

@@ -141,7 +141,7 @@ def forgets_the_epoch_of_what_lapsed(patch: Patch) -> None:
     patch.setattr(checks, "_unlapsed", forgetful)
 
 
-@GUARDS.guard(zombies, seed=12)
+@GUARDS.guard(zombies, seed=4)
 def takes_plain_batches_amid_a_transaction(patch: Patch) -> None:
     """Append a plain batch of a producer that is open here, of any epoch (I11)."""
     judged = checks._check_transaction
@@ -246,7 +246,7 @@ def gives_the_last_epoch(patch: Patch) -> None:
 # Offsets (I14, I15)
 
 
-@GUARDS.guard(contenders, seed=39)
+@GUARDS.guard(contenders, seed=12)
 def sends_offsets_beside_the_item(patch: Patch) -> None:
     """Send offsets on whatever version the transaction has by now."""
     condition = pending_offsets._condition
@@ -271,7 +271,7 @@ def settles_in_the_order_of_the_ends(patch: Patch) -> None:
     patch.setattr(Cursor, "ended", late)
 
 
-@GUARDS.guard(owners, seed=8)
+@GUARDS.guard(owners, seed=3)
 def begins_where_offsets_are_pending(patch: Patch) -> None:
     """Answer a request for stable offsets with those in force (KIP-447)."""
     patch.setattr(subscriptions, "Asked", _unstable)
