@@ -52,9 +52,10 @@ OF_OBJECTS, OF_ITEMS = ("reset", "hold", "drop", "delay"), ("reset", "drop", "de
 LEAST = {
     **dict.fromkeys(("acknowledged", "read"), 150),
     **dict.fromkeys(("refused", "retries"), 1),
-    **dict.fromkeys(("deaths", "freezes"), 3),
+    **dict.fromkeys(("deaths", "freezes"), 4),
     **dict.fromkeys(("faults of objects", "faults of items"), 1),
-    "offered": 30,
+    "object faults in all": 12,
+    "offered": 60,
 }
 MANY = {name: 4 * count for name, count in LEAST.items()}
 # A server beside its objects offers nothing.
@@ -413,6 +414,7 @@ def lacking(least: Mapping[str, int], fleet: Fleet, objects: Proxy, items: Proxy
         "deaths": sum(server.deaths for server in fleet.servers),
         "freezes": sum(server.freezes for server in fleet.servers),
         "faults of objects": min(objects.met[kind] for kind in OF_OBJECTS),
+        "object faults in all": objects.met.total(),
         "faults of items": min(items.met[kind] for kind in OF_ITEMS),
     }
     lacks = {name: count for name, count in met.items() if count < least[name]}

@@ -22,8 +22,7 @@ from fenceline.errors import FencelineError
 from fenceline.format import batch, control, keys
 from fenceline.format.segment import Replicated, Segment, SegmentMetadata, parse_segment
 from fenceline.log.checkpoint_items import Head
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.log.state import Folded, PartitionState, apply
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest

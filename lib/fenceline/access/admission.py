@@ -15,8 +15,7 @@ from fenceline.access.session import ENDED, SessionItem, named, session_from_ite
 from fenceline.append.checks import AdmitFirst
 from fenceline.errors import OutcomeUnknownError, ProducerBusyError, StoreUnavailableError
 from fenceline.format import keys
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.log.retry import Attempts
 from fenceline.ports import Change
 

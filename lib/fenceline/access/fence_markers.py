@@ -23,7 +23,7 @@ from fenceline.format import control, keys
 from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.log.context import Context, StaleTopicId
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState, TentativeState
 

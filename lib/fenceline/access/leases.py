@@ -22,7 +22,7 @@ from fenceline.access.session import EXPIRED, LIVE, Owned, SessionItem
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Session
 from fenceline.ports import Item, ItemKey

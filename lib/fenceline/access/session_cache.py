@@ -26,8 +26,7 @@ from fenceline.access.session import (
 )
 from fenceline.append.checks import SessionStatus
 from fenceline.errors import FencelineError, SessionExpiredError
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.model.results import SessionRef
 from fenceline.ports import StoreFact, VersionMoved
 

@@ -4,7 +4,7 @@ Rule: one caller leads at a time, so no other caller of this process creates at 
 thread of its own: a caller leads only for as long as its own request takes ("Append", "Rivals take turns").
 
 Rule: a partition has one appender in this process for as long as any request uses it. An appender that a request still
-uses, or that has a create without an outcome, is never replaced by a second one (``log.partitions``).
+uses, or that has a create without an outcome, is never replaced by a second one (``log.partition``).
 
 Not here: the line that commits; see ``commit``. What waits, and what a group is; see ``queue``. Which incarnation of a
 topic a name leads to; see ``service.resolver``.
@@ -23,8 +23,7 @@ from fenceline.append.queue import Group, Ticket, check_group, new_metadata, pro
 from fenceline.append.request import is_small_batch
 from fenceline.log.checkpoint import keep_checkpoint
 from fenceline.log.context import StaleTopicId
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.log.retry import pause
 from fenceline.log.state import TentativeState
 from fenceline.ports import Unavailable

@@ -117,7 +117,7 @@ def check_append(
         producer: What the partition knows of ``header.producer_id`` at that offset.
         header: The batch's, before it is stamped.
         now_ms: The present time, by which a producer's state lapses.
-        producers_dropped: As ``PartitionMemory`` counts: an answer of the coordinator is compared with it.
+        producers_dropped: As ``Partition`` counts: an answer of the coordinator is compared with it.
     """
     fenced = _check_access(state, terms)
     if fenced is not None:

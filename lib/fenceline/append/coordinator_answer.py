@@ -26,7 +26,7 @@ class AskCoordinator:
 
     Args:
         seen: How often what is known of the partition's producers had been dropped before the check
-            (``PartitionMemory.producers_dropped``).
+            (``Partition.producers_dropped``).
     """
 
     seen: int

@@ -26,7 +26,7 @@ from fenceline.append.appender import appender_of
 from fenceline.append.entry import Entry, Marked
 from fenceline.errors import CorruptLogError, FencelineError, OutcomeUnknownError, ProducerFencedError
 from fenceline.log.context import StaleTopicId
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 
 _PRECEDENCE = (StaleTopicId, OutcomeUnknownError, CorruptLogError, ProducerFencedError, FencelineError)
 

@@ -3,7 +3,7 @@
 Rule: no item is read, and nothing is remembered. A replay begins at the newest object under ``state/``, or at offset 0
 with an empty state.
 
-Not here: the state that a process keeps between requests; see ``partition_memory``.
+Not here: the state that a process keeps between requests; see ``partition``.
 """
 
 from __future__ import annotations

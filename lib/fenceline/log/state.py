@@ -113,7 +113,7 @@ class TentativeState:
 
     state: PartitionState
     producers: dict[int, ProducerState | None]
-    producers_dropped: int = 0  # as ``PartitionMemory`` counts
+    producers_dropped: int = 0  # as ``Partition`` counts
 
 
 class Folded(NamedTuple):

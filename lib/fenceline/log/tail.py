@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log.context import Instant
-from fenceline.log.partition import Partition, look_at
-from fenceline.log.partition_memory import LookAgain
+from fenceline.log.partition import LookAgain, Partition, look_at
 from fenceline.log.state import PartitionState
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.results import Bounds

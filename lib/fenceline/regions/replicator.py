@@ -23,7 +23,7 @@ from fenceline.append.appender import appender_of
 from fenceline.errors import FencelineError
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.ports import StoreFact
 from fenceline.regions import ticks
 from fenceline.regions.contacts import Contacts, Place

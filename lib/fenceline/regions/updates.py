@@ -23,7 +23,7 @@ from fenceline.append.region_markers import UpdateEntry
 from fenceline.errors import FencelineError
 from fenceline.format.region_markers import Update, Updates
 from fenceline.log.context import Context, StaleTopicId
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.ports import StoreFact
 from fenceline.regions.work import append_marker
 from fenceline.subscriptions import cursor_store

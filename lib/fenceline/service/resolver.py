@@ -3,7 +3,7 @@
 Rule: a name is resolved by a look at its item. What is remembered of an earlier incarnation is dropped when the log
 itself says that it ended (DESIGN.md, "Old knowledge of a topic"). Store facts become errors here.
 
-Not here: the table of partitions (``log.partitions``).
+Not here: the table of partitions (``log.partition``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from fenceline import limits
 from fenceline.errors import ContendedError, FencelineError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.log import topics
 from fenceline.log.context import Context, Instant, StaleTopicId
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.log.retry import no_room
 from fenceline.log.topic_item import TopicItem
 from fenceline.model import topic as model_topic

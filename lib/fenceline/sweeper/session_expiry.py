@@ -22,7 +22,7 @@ from fenceline.access.session import SessionItem, session_from_item
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 
 # Takes the name of what is swept, and reports what goes wrong within.
 Reporting: TypeAlias = Callable[[str], AbstractContextManager[None]]

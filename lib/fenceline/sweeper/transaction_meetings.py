@@ -22,8 +22,7 @@ from functools import partial
 from fenceline import limits
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.log.state import OpenTransaction
 from fenceline.log.tail import verified_tail
 from fenceline.sweeper.collect import store_now

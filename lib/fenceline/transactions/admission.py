@@ -24,8 +24,7 @@ from fenceline.errors import (
     StoreUnavailableError,
 )
 from fenceline.log.context import Context, Instant
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.model.transaction import ProducerPair
 from fenceline.transactions.coordinator import Coordinator
 from fenceline.transactions.item import TopicPartitions

@@ -22,7 +22,7 @@ from fenceline.errors import (
     OutcomeUnknownError,
     StoreUnavailableError,
 )
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ProducerPair
 from fenceline.transactions import item_store

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fenceline.errors import AlreadyCommittedError, FencelineError
 from fenceline.format import keys
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.transaction import TransactionMember
 from fenceline.ports import Change, Check, ItemKey, VersionMoved

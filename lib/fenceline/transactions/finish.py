@@ -22,7 +22,7 @@ from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswe
 from fenceline.append.transaction_markers import EndEntry
 from fenceline.errors import ConcurrentTransactionsError, CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context, StaleTopicId
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.ports import Unavailable
 from fenceline.transactions import item_store

@@ -24,8 +24,7 @@ from fenceline.append.transaction_markers import EndEntry
 from fenceline.errors import InvalidTxnStateError
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.log.state import TentativeState
 from fenceline.log.tail import verified_tail
 from fenceline.model.transaction import ONGOING, ProducerPair

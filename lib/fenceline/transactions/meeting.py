@@ -16,8 +16,7 @@ from collections.abc import Callable, Hashable
 
 from fenceline import limits
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail
 from fenceline.ports import Unavailable

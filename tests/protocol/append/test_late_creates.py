@@ -18,7 +18,7 @@ from fenceline.errors import CorruptLogError, OffsetOutOfRangeError, StoreUnavai
 from fenceline.format import batch, keys
 from fenceline.format.segment import Segment
 from fenceline.log.context import SegmentCache
-from fenceline.log.partition_memory import PartitionMemory
+from fenceline.log.partition import Partition
 from fenceline.model.record import Record
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.service.log import Log
@@ -98,16 +98,16 @@ def test_a_producer_is_not_ahead_of_the_log_where_another_thread_has_just_looked
     append(service.log, "a")
     producer = keys.producer_item(service.topic_id(), 0, 9).sort
     partition = only_partition_of(service.log)
-    young = PartitionMemory.has_young_look
+    young = Partition.has_young_look
 
-    def looks(memory: PartitionMemory) -> bool:
-        monkeypatch.setattr(PartitionMemory, "has_young_look", young)
+    def looks(memory: Partition) -> bool:
+        monkeypatch.setattr(Partition, "has_young_look", young)
         beside(partition.look)
         return memory.has_young_look
 
     def arms(call: Callable[[], Any]) -> Any:
         found = call()
-        monkeypatch.setattr(PartitionMemory, "has_young_look", property(looks))
+        monkeypatch.setattr(Partition, "has_young_look", property(looks))
         return found
 
     def freezes(operation: str, called: str) -> None:

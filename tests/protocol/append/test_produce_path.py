@@ -23,7 +23,7 @@ from tests.support.http_events import BATCH_TYPE, event
 from tests.support.runtime import START_MS
 from tests.support.service import TOPIC, Service
 
-MODULES_MAX = 21
+MODULES_MAX = 20
 CALLS_MAX = 170
 PACKAGES = ("fenceline", "fenceline_http")
 # Around the path, not on it.

@@ -25,8 +25,6 @@ NAMES = (
     "log.checkpoint",
     "log.context",
     "log.partition",
-    "log.partition_memory",
-    "log.partitions",
     "log.segment_index",
     "log.trim",
     "read.reader",

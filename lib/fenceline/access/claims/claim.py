@@ -36,7 +36,7 @@ from fenceline.errors import (
 from fenceline.format import keys
 from fenceline.format.control import SHARED
 from fenceline.log.context import StaleTopicId
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import GRANTED, Producer
 from fenceline.model.requests import ClaimRequest

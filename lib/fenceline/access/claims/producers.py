@@ -24,7 +24,7 @@ from fenceline.access.session import LIVE, SessionItem, session_from_item
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import QUEUED, Producer, ProducerPage
 from fenceline.model.topic import Topic

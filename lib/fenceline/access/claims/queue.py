@@ -33,7 +33,7 @@ from fenceline.access.session import SessionItem
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.model.access import GRANTED, QUEUED, Producer
 from fenceline.model.topic import Topic
 

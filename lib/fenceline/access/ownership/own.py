@@ -30,7 +30,7 @@ from fenceline.errors import (
     RetryError,
 )
 from fenceline.format import keys
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import OwnedResource
 from fenceline.model.requests import OwnTarget

@@ -18,8 +18,7 @@ from fenceline.access.session import SessionItem, judge_live, renewed, session_f
 from fenceline.errors import OwnerFencedError
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.log.retry import Attempts
 from fenceline.ports import Check
 

@@ -25,7 +25,7 @@ from fenceline.access.rules import Holder, access_from_item
 from fenceline.access.session import CLOSED, RESERVED, Owned, SessionItem
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Ownership
 from fenceline.ports import Change, Check, Put

@@ -18,7 +18,7 @@ from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
 from fenceline.access.session import SessionItem, judge_live, session_from_item
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import topic_from_item

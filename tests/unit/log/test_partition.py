@@ -10,8 +10,7 @@ from weakref import ref
 import pytest
 
 from fenceline import limits
-from fenceline.log.partition import Partition
-from fenceline.log.partitions import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.model.requests import ReadRequest
 from tests.support.service import TOPIC, append, partitions_of, serve
 
