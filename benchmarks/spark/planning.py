@@ -11,7 +11,7 @@ from statistics import median
 
 from benchmarks.spark.figures import Figure
 from fenceline import Record
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline_testing import FencelineServer, serving
 
 PARTITIONS = 8

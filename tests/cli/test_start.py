@@ -31,7 +31,7 @@ NOT_FOR_A_COMMAND = (
     "asyncio",
     "aiokafka.client",
     "packaging",
-    "fenceline.append.request",
+    "fenceline.append.entries.batch",
     "fenceline.log.context",
     "fenceline.log.state",
     "fenceline.log.checkpoint_items",

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, open_directory
 from fenceline.adapters.sqlite.lock import NAME
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import keys
 from fenceline.model.record import Record
 from fenceline.ports import Change

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import compression, keys
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest

@@ -16,7 +16,7 @@ import pytest
 import functions
 from fenceline import errors, limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.model.record import Record
 from fenceline.ports import Unavailable
 from fenceline.runtime import ThreadRuntime

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.format import keys
 from fenceline.model.record import Record

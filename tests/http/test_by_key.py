@@ -13,7 +13,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import ContendedError, ThrottledError
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime

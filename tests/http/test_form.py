@@ -12,7 +12,7 @@ import cramjam
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import batch
 from fenceline.model.record import Record
 from fenceline.model.results import Appended

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fenceline.adapters.sqlite.directory import open_directory
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.model.record import Record
 from fenceline.ports import AlreadyExists, NoAnswer

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fenceline.adapters.sqlite.directory import open_directory
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import (
     AlreadyCommittedError,
     FencelineError,

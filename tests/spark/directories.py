@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fenceline.adapters.sqlite.directory import open_directory
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import batch, keys
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.partition import Partition

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from fenceline.adapters.sqlite.directory import open_directory
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.client import Client
 from fenceline.format import batch
 from fenceline.model.record import Record

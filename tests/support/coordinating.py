@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
-from fenceline.append.entry import Marked
-from fenceline.append.request import AppendRequest
-from fenceline.append.transaction_markers import EndEntry
+from fenceline.append.admission_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.entries.batch import AppendRequest
+from fenceline.append.entries.entry import Marked
+from fenceline.append.entries.transaction_markers import EndEntry
 from fenceline.errors import ProducerFencedError
 from fenceline.log.partition import Partition
 from fenceline.model.record import Record

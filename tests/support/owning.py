@@ -11,7 +11,7 @@ from fenceline.access import session as sessions
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import Hold, SessionItem, session_from_item
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import control, keys
 from fenceline.model.access import Producer

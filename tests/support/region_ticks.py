@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fenceline.append.entry import Marked
-from fenceline.append.replicated import ReplicatedEntry
+from fenceline.append.entries.entry import Marked
+from fenceline.append.entries.replicated import ReplicatedEntry
 from fenceline.format import control
 from fenceline.format.region_markers import Updates
 from fenceline.format.replicated_batch import stripped

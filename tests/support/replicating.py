@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fenceline.append.entry import Entry
-from fenceline.append.queue import Ticket
-from fenceline.append.replicated import ReplicatedEntry
+from fenceline.append.entries.entry import Entry
+from fenceline.append.entries.replicated import ReplicatedEntry
+from fenceline.append.group import Ticket
 from fenceline.format.batch import encode
 from fenceline.format.segment import Replicated
 from fenceline.log.region_state import Origin
@@ -55,9 +55,10 @@ def together(service: Service, *entries: Entry) -> list[Any]:
     """Append entries that all wait in one process at the same moment; return what became of each."""
     appender = appender_of(service.log)
     tickets = [Ticket(entry, service.runtime.monotonic_ms() + 10_000) for entry in entries]
-    appender._queue.extend(tickets)
     for ticket in tickets:
-        while appender._must_lead(ticket):
-            appender._step(ticket)
-            appender._is_led = False
+        appender.queue.add(ticket)
+    for ticket in tickets:
+        while appender.queue.must_lead(ticket):
+            appender.step(ticket)
+            appender.queue.stop_leading()
     return [ticket.outcome for ticket in tickets]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.append import appender
 from fenceline.append.appender import Appender
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import batch, control, keys
 from fenceline.format.segment import Replicated, Segment, SegmentMetadata, parse_segment

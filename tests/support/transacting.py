@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import control
 from fenceline.log.tail import Tail, verified_tail
 from fenceline.model.record import Record

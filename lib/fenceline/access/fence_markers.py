@@ -18,9 +18,8 @@ from functools import partial
 from fenceline import limits
 from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
 from fenceline.append.appender import appender_of
-from fenceline.append.entry import Marked, SegmentOrigin, Stamped
+from fenceline.append.entries.entry import Entry, Marked, StoredBatch, stored_marker
 from fenceline.format import control, keys
-from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partitions
@@ -45,29 +44,20 @@ def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | Non
 
 
 @dataclass(frozen=True, slots=True)
-class FenceEntry:
+class FenceEntry(Entry):
     """The marker that ends one access, unless that has ended before the marker's offset."""
 
     fence: Fence
     session_id: str
-    size: int = 0
-    producer_id: int | None = None
-    is_internal: bool = True
-    goes_alone: bool = True
-    is_urgent: bool = True
-    origin: SegmentOrigin | None = None
-    is_going_allowed: bool = False
+    goes_alone = True
+    is_urgent = True
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked:
         state = tentative.state
         epoch = due_epoch(state, self.fence, self.session_id)
         if epoch is None:
             return Marked(state.next_offset)
-        value = {"mode": SHARED}
-        body = control.encode_marker(
-            control.ACCESS, value, base_offset=state.next_offset, leader_epoch=epoch, now_ms=now_ms
-        )
-        return Stamped(body, parse_header(body), Marked(state.next_offset))
+        return stored_marker(state, control.ACCESS, {"mode": SHARED}, now_ms, epoch=epoch)
 
 
 def finish(partitions: Partitions, session: SessionItem) -> None:

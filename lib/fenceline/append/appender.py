@@ -6,44 +6,53 @@ thread of its own: a caller leads only for as long as its own request takes ("Ap
 Rule: a partition has one appender in this process for as long as any request uses it. An appender that a request still
 uses, or that has a create without an outcome, is never replaced by a second one (``log.partition``).
 
-Not here: the line that commits; see ``commit``. What waits, and what a group is; see ``queue``. Which incarnation of a
-topic a name leads to; see ``service.resolver``.
+Not here: which incarnation of a topic a name leads to; see ``service.resolver``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from fenceline.append import commit
+from fenceline.append.admission_answer import AskCoordinator
 from fenceline.append.checks import AdmitFirst
-from fenceline.append.commit import GroupCommit
-from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.entry import Entry, Marked, Outdated, unknown_offer
-from fenceline.append.queue import Group, Ticket, check_group, new_metadata, producer_ids_of
-from fenceline.append.request import is_small_batch
+from fenceline.append.contention import Contention
+from fenceline.append.entries.batch import is_small_batch
+from fenceline.append.entries.entry import Entry, Marked, Outdated, unknown_offer
+from fenceline.append.group import Group, Ticket, form_group, producer_ids_of
+from fenceline.append.queue import AppendQueue
+from fenceline.format.segment import Segment
 from fenceline.log.checkpoint import keep_checkpoint
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition, Partitions
 from fenceline.log.retry import pause
-from fenceline.log.state import TentativeState
 from fenceline.ports import Unavailable
 
 if TYPE_CHECKING:
-    from fenceline.append.combiner import Combiner
+    from fenceline.append.combining.combiner import Combiner
     from fenceline.model.results import Appended
 
 
-class Appender(GroupCommit):
+class Appender:
     """The appender of one partition in this process. Safe to share between threads.
 
     Args:
         keep: Called when a caller leaves a frozen group: from then on the process must not forget this appender.
     """
 
-    def __init__(self, partition: Partition, keep: Callable[[Any], None] = lambda _: None) -> None:
-        super().__init__(partition, keep)
+    def __init__(self, partition: Partition, keep: Callable[[Partition], None] = lambda _: None) -> None:
+        self.partition = partition
+        self.queue = AppendQueue(partition, keep)
+        self.contention = Contention(partition)
+        self.combiner: Combiner | None = None  # made when the first rival is met
+        self._context = partition.context
         self._overtaken = 0  # as it was last seen
-        self._combiner: Combiner | None = None  # made when the first rival is met
+
+    @property
+    def is_idle(self) -> bool:
+        """Return True if forgetting it loses nothing: no request waits, and no create is without an outcome."""
+        return self.queue.is_idle
 
     def append(self, entry: Entry, until_ms: int) -> Appended | Marked | Outdated | AdmitFirst | AskCoordinator:
         """Append ``entry``, refuse it, or return what must be asked for before it can be appended.
@@ -59,18 +68,18 @@ class Appender(GroupCommit):
             StaleTopicId: The log is sealed, or the name leads elsewhere. Nothing was written.
         """
         ticket = Ticket(entry, until_ms)
-        with self._lock:
-            if not self._queue and self._group is None:
-                # No attempt is in progress: each caller that lost was answered, or left. The time since then is no try.
-                self._backoff.losses = 0
-            self._queue.append(ticket)
+        if self.queue.add(ticket):
+            # No attempt is in progress: each caller that lost was answered, or left. The time since then is no try.
+            self.contention.backoff.losses = 0
         try:
             has_led = self._lead_until_answered(ticket)
         finally:
-            if self._combiner is not None:
-                self._drop_foreign_group()
-                self._combiner.settle()
-        if has_led and self.partition.is_checkpoint_due() and self._has_time(ticket) and not self._is_served():
+            if self.combiner is not None:
+                self.queue.drop_foreign_group()
+                self.combiner.own.settle()
+        # Where another process created what this one appended last, that process writes the checkpoints.
+        is_served = self.combiner is not None and self.combiner.is_served
+        if has_led and not is_served and self.partition.is_checkpoint_due() and self._has_time(ticket):
             keep_checkpoint(self.partition)
         outcome = ticket.outcome
         assert outcome is not None
@@ -80,24 +89,22 @@ class Appender(GroupCommit):
 
     def _lead_until_answered(self, ticket: Ticket) -> bool:
         """Lead in turn until the ticket has an outcome. Return True if its caller led at all."""
-        has_led = False
-        while self._must_lead(ticket):
+        queue, has_led = self.queue, False
+        while queue.must_lead(ticket):
             has_led = True
             try:
-                self._step(ticket)
+                self.step(ticket)
             except Unavailable as fact:
-                self._trouble.fact = fact
+                queue.obstacle.fact = fact
                 pause(self._context.runtime, 3)
             except BaseException as error:
-                self._withdraw(ticket)
+                queue.withdraw(ticket)
                 if ticket.offer is None or not isinstance(error, Exception):
                     raise
                 ticket.outcome = unknown_offer()
                 raise ticket.outcome from error
             finally:
-                with self._lock:
-                    self._is_led = False
-                    self._changed.notify_all()
+                queue.stop_leading()
         return has_led
 
     def question(self, entry: Entry) -> AskCoordinator | None:
@@ -106,49 +113,28 @@ class Appender(GroupCommit):
         The check is that of the queue, at the state that this process has folded: whatever it misses, the queue's own
         check finds. So a transaction's first batch asks while the group before it is created, not after that.
         """
-        with self._lock:
-            is_waiting = self._is_led or self._group is not None
-        if not is_waiting or entry.producer_id is None or not self.partition.is_fresh:
+        if not self.queue.is_busy or entry.producer_id is None or not self.partition.is_fresh:
             return None
         snapshot = self.partition.snapshot([entry.producer_id])
         if snapshot is None or not snapshot.is_young or snapshot.state.is_sealed:
             return None
-        tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
-        verdict = entry.check(tentative, self._context.runtime.now_ms())
+        verdict = entry.check(snapshot.tentative(), self._context.runtime.now_ms())
         return verdict if isinstance(verdict, AskCoordinator) else None
 
-    def _step(self, leader: Ticket) -> None:
+    # One step of the caller that leads
+
+    def step(self, leader: Ticket) -> None:
         """Do one thing for the queue: form a group, or bring the present one a step further."""
-        if self._group is None and not self._has_marker():
-            runtime = self._context.runtime
-            now = runtime.monotonic_ms()
-            if self.partition.overtaken != self._overtaken:
-                self._overtaken = self.partition.overtaken
-                if not self._is_combining:
-                    self._backoff.meet(now)
-                self._meet_rivals()
-            # A process that combines does that first. One that does not, or has nothing to offer, first looks whether
-            # a rival is amid its turn.
-            combiner, is_combining = self._combiner, self._is_combining
-            if combiner is not None and is_combining and combiner.step():
-                return
-            if self._backoff.may_be_passed_over and self._has_time(leader) and self._is_passed_over(leader.until_ms):
-                return
-            if combiner is not None and not is_combining and combiner.step():
-                return
-            # Where rivals' batches are taken along, or its own are, nothing is left to rivals.
-            gap_ms = 0 if self._is_combining else self._backoff.gap(now, runtime.random())
-            if gap_ms:
-                if self.partition.is_checkpoint_due(is_early=True) and self._has_time(leader):
-                    keep_checkpoint(self.partition)  # so that a rival follows the log by one look
-                self._leave_gap(gap_ms, leader.until_ms)
-        group = self._group or self._form()
+        queue = self.queue
+        if queue.group is None and not queue.has_urgent_marker() and self._leaves_to_rivals(leader):
+            return
+        group = queue.group or self._form()
         if group is None:
             return
         if group.segment is None:
-            self._verify(group)
+            self._answer(group)
         elif group.is_created:
-            self._confirm(group)
+            self._settle(group, commit.confirm(self.partition, group))
         elif self._has_time(leader):
             self._create(group)
 
@@ -161,19 +147,21 @@ class Appender(GroupCommit):
 
         Until the group exists they stay in the queue, so that a caller that leaves can remove its own.
         """
-        held = () if self._combiner is None else self._combiner.held()
-        with self._lock:
-            waiting = self._fitting(held=held)
+        queue, partition = self.queue, self.partition
+        held = () if self.combiner is None else self.combiner.own.held()
+        with queue.lock:
+            waiting = queue.fitting(held=held)
+        producer_ids = producer_ids_of(waiting)
         try:
             self._freshen(waiting)
-            if producer_ids := producer_ids_of(waiting):
-                self.partition.load_producers(producer_ids)
+            if producer_ids:
+                partition.load_producers(producer_ids)
         except StaleTopicId:
-            self._end_incarnation(waiting)
+            queue.end_incarnation(waiting)
             return None
-        with self._lock:
-            tickets = [ticket for ticket in waiting if ticket in self._queue]
-            snapshot = self.partition.snapshot(producer_ids_of(tickets))
+        with queue.lock:
+            tickets = queue.waiting(waiting)
+            snapshot = partition.snapshot(producer_ids)
             if not tickets or snapshot is None:
                 return None
             if not snapshot.is_young:
@@ -182,54 +170,132 @@ class Appender(GroupCommit):
                 # model: Append, "judge while young"
                 return None
             if snapshot.state.is_sealed:
-                self._end_incarnation(tickets)
+                queue.end_incarnation(tickets)
                 return None
-            tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
-            self._group, unadmitted = check_group(
-                tickets,
-                tentative,
-                new_metadata(self._context, snapshot.state, tickets[0].entry),
-                region=self._context.region,
-            )
+            queue.group, unadmitted = form_group(self._context, snapshot, tickets)
             if unadmitted:
-                self._deliver(unadmitted)
-            self._unqueue(tickets)
-            return self._group
+                queue.deliver(unadmitted)
+            queue.remove(tickets)
+            return queue.group
+
+    def _freshen(self, tickets: Sequence[Ticket]) -> None:
+        """Open the partition anew, if what this process knows of it is too old for these tickets (I4, I7)."""
+        if tickets and not self.partition.is_fresh:
+            self.partition.open(is_going_allowed=tickets[0].entry.is_going_allowed)
+
+    def _answer(self, group: Group) -> None:
+        """Answer a group of refusals and duplicates, if the tail that they were checked at is still the end (I4)."""
+        queue, partition = self.queue, self.partition
+        tickets = [ticket for ticket, _ in group.answers]
+        try:
+            self._freshen(tickets)
+            is_end = partition.verified() is group.base  # model: Transaction, "done only from a verified tail"
+        except StaleTopicId:
+            queue.dissolve(group)
+            queue.end_incarnation(tickets)
+            return
+        with queue.lock:
+            if is_end and partition.is_end(group.base) and queue.group is group:
+                queue.finish(group)
+            else:
+                queue.dissolve(group)
+
+    def _create(self, group: Group) -> None:
+        """Create the group's segment, and go by the outcome."""
+        was_unknown, segment = self.queue.freeze(group), group.segment
+        if was_unknown is None or segment is None:
+            return
+        group.attempts += 1
+        self.contention.begin_create(is_new_try=group.attempts > 1 or bool(segment.metadata.offers))
+        made = commit.create(self.partition, group)
+        if isinstance(made, commit.Exists):
+            self.contention.create_lost()
+            self._settle(group, commit.resolve_existing_segment(self.partition, group, was_unknown=was_unknown))
+        elif isinstance(made, commit.Unknown):
+            pause(self._context.runtime, group.attempts)
+            self.contention.begin_try()
+        elif isinstance(made, commit.NotWritten):
+            group.is_unknown = was_unknown
+            self.queue.obstacle.fact = made.fact or self.queue.obstacle.fact
+            pause(self._context.runtime, group.attempts)
+        else:
+            self._settle(group, made)
+
+    def _settle(self, group: Group, outcome: commit.Committed | commit.Lost | commit.Gone) -> None:
+        if isinstance(outcome, commit.Committed):
+            self.contention.won()
+            self.queue.finish(group)
+        elif isinstance(outcome, commit.Lost):
+            self._lose(group, outcome.segment)
+        else:
+            self.queue.give_up(group, is_unknown=outcome.is_unknown)
 
     # Rivals
 
-    def _meet_rivals(self) -> Combiner:
-        """Note that other processes append here. Only then is the combiner imported."""
-        if self._combiner is None:
-            from fenceline.append.combiner import Combiner
+    def _lose(self, group: Group, winner: Segment) -> None:
+        """Go on after a create that was lost: offer what the group held, or let rivals append for a while."""
+        queue, contention = self.queue, self.contention
+        queue.obstacle.losses += 1
+        queue.dissolve(group)
+        self.partition.fold(winner)
+        now = self._context.runtime.monotonic_ms()
+        if self._concedes(group):
+            contention.backoff.concede(now)
+            return
+        until_ms = min((ticket.until_ms for ticket, _ in group.answers if ticket.outcome is None), default=now)
+        contention.make_way(now, is_urgent=group.appended[0].entry.is_urgent, until_ms=until_ms)
 
-            self._combiner = Combiner(self)
-        self._combiner.meet()
-        return self._combiner
-
-    @property
-    def _is_combining(self) -> bool:
-        return self._combiner is not None and self._combiner.is_combining
-
-    def _is_served(self) -> bool:
-        """Return True if another process created what this one appended last: that process writes the checkpoints."""
-        return self._combiner is not None and self._combiner.is_served
-
-    def _concede(self, group: Group) -> bool:
-        offers = self._combiner is not None and self._combiner.has_offers
-        knew = self._combiner is not None and self._combiner.knows_rivals
-        if not knew and self._backoff.losses == 0:
+    def _concedes(self, group: Group) -> bool:
+        """Return True if what the lost group held is offered to rivals, or is: no pause is needed then."""
+        combiner = self.combiner
+        has_offers = combiner is not None and combiner.has_offers
+        if not (combiner is not None and combiner.knows_rivals) and self.contention.backoff.losses == 0:
             return False  # one loss may be chance
-        if not offers and not all(is_small_batch(ticket.entry) for ticket, _ in group.answers if ticket.offer is None):
+        if not has_offers and not all(
+            is_small_batch(ticket.entry) for ticket, _ in group.answers if ticket.offer is None
+        ):
             return False
-        combiner = self._meet_rivals()
+        combiner = self.meet_rivals()
         try:
-            if not (offers or combiner.is_worth_it()):
+            if not (has_offers or combiner.is_worth_it()):
                 return False
         except Unavailable:
             return False  # without the item store rivals take turns
         combiner.concede()
         return True
+
+    def _leaves_to_rivals(self, leader: Ticket) -> bool:
+        """Take rivals' offers along, offer to them, or leave the log to them. Return True if that was this step."""
+        contention = self.contention
+        now = self._context.runtime.monotonic_ms()
+        if self.partition.overtaken != self._overtaken:
+            self._overtaken = self.partition.overtaken
+            if self.combiner is None or not self.combiner.is_combining:
+                contention.backoff.meet(now)
+            self.meet_rivals()
+        # A process that combines does that first. One that does not, or has nothing to offer, first looks whether a
+        # rival is amid its turn.
+        combiner = self.combiner
+        is_combining = combiner is not None and combiner.is_combining
+        if combiner is not None and is_combining and combiner.step():
+            return True
+        if contention.is_passed_over(leader.until_ms):
+            return True
+        if combiner is not None and not is_combining and combiner.step():
+            return True
+        # Where rivals' batches are taken along, or its own are, nothing is left to rivals.
+        if combiner is None or not combiner.is_combining:
+            contention.leave_gap(now, leader.until_ms)
+        return False
+
+    def meet_rivals(self) -> Combiner:
+        """Note that other processes append here. Only then is the combiner imported."""
+        if self.combiner is None:
+            from fenceline.append.combining.combiner import Combiner
+
+            self.combiner = Combiner(self.partition, self.queue, self.contention.backoff)
+        self.combiner.meet()
+        return self.combiner
 
 
 def appender_of(partitions: Partitions, name: str, topic_id: str, partition: int) -> Appender:

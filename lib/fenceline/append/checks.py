@@ -3,7 +3,7 @@
 Rule: the checks have one fixed order ("Order of judgement"), and the state is the one at exactly the offset that the
 batch would get. Each decision is pure: nothing is read or written.
 
-Not here: the proof that the state is still the log's end (I4); see ``commit``.
+Not here: the proof that the state is still the log's end (I4); see ``append.appender``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.admission_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.errors import (
     FencelineError,
     InvalidProducerEpochError,
@@ -68,6 +68,7 @@ class Accepted(NamedTuple):
     """The batch may be appended, with a marker back to shared access if an exclusive session has ended."""
 
     goes_back_to_shared: bool = False
+    expected_offset_checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,11 @@ def check_append(
         verdict = _check_sequence(producer, header) or _check_transaction(state, header, terms, producers_dropped)
         if verdict is not None:
             return verdict
-    refused = _check_expectation(state.next_offset, terms.expected_offset) if terms.is_expecting else None
+    is_expecting = terms.is_expecting
+    refused = _check_expectation(state.next_offset, terms.expected_offset) if is_expecting else None
     if refused is None and header.is_transactional:
         refused = _check_room(state, header)
-    return refused or Accepted(goes_back_to_shared=terms.session is None and state.access_mode == EXCLUSIVE)
+    return refused or Accepted(terms.session is None and state.access_mode == EXCLUSIVE, is_expecting)
 
 
 def _check_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst | None:

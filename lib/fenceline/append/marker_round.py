@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fenceline.append.appender import appender_of
-from fenceline.append.entry import Entry, Marked
+from fenceline.append.entries.entry import Entry, Marked
 from fenceline.errors import CorruptLogError, FencelineError, OutcomeUnknownError, ProducerFencedError
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partitions

@@ -3,7 +3,7 @@
 Rule: a batch from outside is decoded once, to check it. What that pass found is kept with the batch, in a
 ``CheckedBatch``. The records of another region's batch are held to the same form (``check_taken``).
 
-Not here: checks by a topic's config or by the log's state; see ``append.request`` and ``append.checks``.
+Not here: checks by a topic's config or by the log's state; see ``append.entries.batch`` and ``append.checks``.
 """
 
 from __future__ import annotations

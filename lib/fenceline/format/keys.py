@@ -10,7 +10,7 @@ Not here: what is stored at a key.
   (access).
 - The items of access: ``access.session``, ``access.producer`` (named), ``access.claims.snapshot`` (tickets).
 - The items of ownership: ``access.ownership.rules`` (ownership, lock).
-- The items of combining: ``append.offers`` (round, offer).
+- The items of combining: ``append.combining.offers`` (round, offer).
 - The item of a partition's links to other regions: ``regions.link_item``.
 - The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk).
 - The item of cursors without a subscription: ``subscriptions.lifecycle`` (unowned).

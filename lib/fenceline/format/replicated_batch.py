@@ -4,7 +4,7 @@ Rule: a source's producers, their sequences and transactions count in the source
 the batch's header. The records' bytes stay as their producer encoded them.
 
 Not here: the base offset and the epoch in the target's log, which are stamped at each attempt; see
-``append.replicated``.
+``append.entries.replicated``.
 """
 
 from __future__ import annotations

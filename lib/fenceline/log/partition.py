@@ -33,6 +33,7 @@ from fenceline.log.state import (
     PartitionState,
     ProducerEvent,
     ProducerState,
+    TentativeState,
     advance,
     apply,
     lowers_epoch,
@@ -51,6 +52,10 @@ class Snapshot(NamedTuple):
     producers: Mapping[int, ProducerState | None]
     producers_dropped: int  # as ``Partition`` counts
     is_young: bool  # taken while the last look at the head was young: all that was folded is the log (I3)
+
+    def tentative(self) -> TentativeState:
+        """Return the state as a group of entries begins to change it."""
+        return TentativeState(self.state, dict(self.producers), self.producers_dropped)
 
 
 class LookAgain(Unavailable):
@@ -152,10 +157,20 @@ class Partition:
         with self.lock:
             return self.is_fresh and self.state is state and self.log_start <= state.next_offset
 
-    def keeps(self, offset: int) -> bool | None:
-        """Return whether ``offset`` is part of the log (I7); ``None`` if only another look can show it."""
+    def is_kept(self, offset: int, *, is_going_allowed: bool = False) -> bool:
+        """Return True if ``offset`` is part of the log, by a look less than 60 s old (I7). Look if the last is older.
+
+        Args:
+            is_going_allowed: Whether the topic may be going; a new look is then taken in any case.
+
+        Raises:
+            StaleTopicId, Unavailable: As ``look``.
+        """
         with self.lock:  # model: Append, "look is young at create"
-            return self.log_start <= offset if self.has_young_look else None
+            if self.has_young_look and not is_going_allowed:
+                return self.log_start <= offset
+        self.look(is_going_allowed=is_going_allowed)
+        return self.log_start <= offset
 
     def take_look(self, found: Mapping[ItemKey, Item], look: Instant, *, is_going_allowed: bool = False) -> TopicItem:
         """Adopt the items that a look found; ``look_at`` reads those of many partitions together.
@@ -700,13 +715,13 @@ class Partitions:
             return found
 
     def appender(
-        self, name: str, topic_id: str, partition: int, make: Callable[[Partition, Callable[[Any], None]], A]
+        self, name: str, topic_id: str, partition: int, make: Callable[[Partition, Callable[[Partition], None]], A]
     ) -> A:
         """Return the appender of one incarnation's partition.
 
         Args:
-            make: Makes the appender of a partition. The appender calls the second argument when a caller leaves a
-                request in it: from then on the process must not forget it.
+            make: Makes the appender of a partition. The appender calls the second argument with it when a caller leaves
+                a request there: from then on the process must not forget them.
         """
         key = (topic_id, partition)
         with self._lock:
@@ -717,15 +732,15 @@ class Partitions:
             found = self.get(name, topic_id, partition)
             appender = self._appenders_in_use.get(key)
             if appender is None:
-                appender = self._appenders_in_use[key] = make(found, self._keep_appender)
+                appender = self._appenders_in_use[key] = make(found, self._keep_left)
                 self._keep(key, found)
             return appender  # type: ignore[no-any-return]
 
-    def _keep_appender(self, appender: Appending) -> None:
-        key = (appender.partition.topic_id, appender.partition.partition)
+    def _keep_left(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.partition)
         with self._lock:
-            if self._appenders_in_use.get(key) is appender:  # else it is of an incarnation that has ended
-                self._keep(key, appender.partition)
+            if self._in_use.get(key) is partition:  # else it is of an incarnation that has ended
+                self._keep(key, partition)
 
     def _keep(self, key: tuple[str, int], partition: Partition) -> None:
         """Remember a partition with its appender, and drop the least recently used ones where there are too many.

@@ -3,7 +3,7 @@
 Rule: only two kinds of writes are repeated here: a conditional write that is decided anew from a fresh read, and a
 create of equal bytes. A request that may have been carried out is never reported as refused.
 
-Not here: the retries of appends; see ``append.commit``.
+Not here: the retries of appends; see ``append.appender``.
 """
 
 from __future__ import annotations

@@ -160,15 +160,15 @@ def apply_batch(
             raise CorruptLogError(
                 f"a marker in the log cannot be read; restore it from a backup: {error!r} offset={header.base_offset}"
             ) from error
-    is_own = metadata.origin == region
+    is_own, next_offset = metadata.origin == region, header.next_offset
     state = state._replace(
-        next_offset=header.next_offset,
+        next_offset=next_offset,
         bytes=state.bytes + header.size,
         records=state.records + header.count,
         own_records=state.own_records + (header.count if is_own else 0),
         max_timestamp=max(state.max_timestamp, header.max_timestamp),
-        data_next=header.next_offset,
-        own_next=header.next_offset if is_own else state.own_next,
+        data_next=next_offset,
+        own_next=next_offset if is_own else state.own_next,
     )
     if header.producer_id < 0:
         return Folded(state, (), ())

@@ -1,7 +1,7 @@
 """What a caller asks of the service: reads, claims, resources to own, acknowledgements.
 
 Rule: a request is a value that nothing has judged yet. The service judges it, and names the field to blame.
-Not here: appends, whose request holds a checked batch (``append.request``).
+Not here: appends, whose request holds a checked batch (``append.entries.batch``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rule: a topic stores only what was set. The default of a name is here, and nowhere else.
 
-Not here: where a setting takes effect; see ``append.request`` and ``sweeper``.
+Not here: where a setting takes effect; see ``append.entries.batch`` and ``sweeper``.
 """
 
 from __future__ import annotations

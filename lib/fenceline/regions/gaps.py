@@ -3,7 +3,7 @@
 Rule: numbers show a gap; offsets do not. A source whose log start passed only records of other regions, and
 markers, has none. Nothing passes a gap but a SKIP, which an operator asks for.
 
-Not here: SKIP itself; see ``append.region_markers``.
+Not here: SKIP itself; see ``append.entries.region_markers``.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from fenceline import limits
-from fenceline.append.entry import Outdated
-from fenceline.append.region_markers import RequestEntry, ResponseEntry, SnapshotEntry
+from fenceline.append.entries.entry import Outdated
+from fenceline.append.entries.region_markers import RequestEntry, ResponseEntry, SnapshotEntry
 from fenceline.errors import InvalidRequestError
 from fenceline.format.region_markers import Positions, Request
 from fenceline.log.context import StaleTopicId

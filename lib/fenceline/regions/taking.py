@@ -21,8 +21,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from fenceline import limits
 from fenceline.append.appender import Appender
-from fenceline.append.entry import Marked, Outdated
-from fenceline.append.replicated import ReplicatedEntry
+from fenceline.append.entries.entry import Marked, Outdated
+from fenceline.append.entries.replicated import ReplicatedEntry
 from fenceline.errors import InvalidRequestError
 from fenceline.log.region_state import Origin
 from fenceline.model.results import SegmentEntry

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fenceline import limits
-from fenceline.append.entry import Outdated
-from fenceline.append.region_markers import UpdateEntry
+from fenceline.append.entries.entry import Outdated
+from fenceline.append.entries.region_markers import UpdateEntry
 from fenceline.log.context import StaleTopicId
 from fenceline.ports import NoAnswer, VersionMoved
 from fenceline.regions.updates import pages, update_of

@@ -18,8 +18,8 @@ from dataclasses import replace
 
 from fenceline import limits
 from fenceline.append.appender import Appender, appender_of
-from fenceline.append.entry import Outdated
-from fenceline.append.region_markers import UpdateEntry
+from fenceline.append.entries.entry import Outdated
+from fenceline.append.entries.region_markers import UpdateEntry
 from fenceline.errors import FencelineError
 from fenceline.format.region_markers import Update, Updates
 from fenceline.log.context import Context, StaleTopicId

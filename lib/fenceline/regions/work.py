@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fenceline.append.appender import Appender
-from fenceline.append.entry import Entry, Marked, Outdated
-from fenceline.append.region_markers import RequestEntry, ResponseEntry, SnapshotEntry, UpdateEntry
+from fenceline.append.entries.entry import Entry, Marked, Outdated
+from fenceline.append.entries.region_markers import RequestEntry, ResponseEntry, SnapshotEntry, UpdateEntry
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.log.topic_item import TopicItem

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fenceline import limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError, InvalidRequestError
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record

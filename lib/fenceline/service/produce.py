@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fenceline.access.admission import admit
 from fenceline.access.session_cache import Grants
+from fenceline.append.admission_answer import AskCoordinator
 from fenceline.append.appender import Appender, appender_of
 from fenceline.append.checks import AdmitFirst, SessionStatus, names_expectation
-from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.request import AppendRequest, BatchEntry, prepare
+from fenceline.append.entries.batch import AppendRequest, BatchEntry, prepare
 from fenceline.errors import (
     FencelineError,
     FixError,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.append.appender import Appender, appender_of
-from fenceline.append.entry import Marked
-from fenceline.append.region_markers import SkipEntry
+from fenceline.append.entries.entry import Marked
+from fenceline.append.entries.region_markers import SkipEntry
 from fenceline.errors import InvalidRequestError, StoreUnavailableError, ThrottledError, naming
 from fenceline.format.region_markers import Skip
 from fenceline.log import topics

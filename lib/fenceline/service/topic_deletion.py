@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from fenceline.append.appender import appender_of
-from fenceline.append.entry import Marked, SegmentOrigin, Stamped
+from fenceline.append.entries.entry import Entry, StoredBatch, stored_marker
 from fenceline.format import control
-from fenceline.format.batch import parse_header
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.state import TentativeState
@@ -24,21 +23,15 @@ from fenceline.service.resolver import PartitionResolver
 
 
 @dataclass(frozen=True, slots=True)
-class SealEntry:
+class SealEntry(Entry):
     """The marker after which nothing is appended to a partition."""
 
-    size: int = 0
-    producer_id: int | None = None
-    is_internal: bool = True
-    goes_alone: bool = True
-    is_urgent: bool = True
-    origin: SegmentOrigin | None = None
-    is_going_allowed: bool = True
+    goes_alone = True
+    is_urgent = True
+    is_going_allowed = True
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped:
-        offset, epoch = tentative.state.next_offset, tentative.state.topic_epoch
-        body = control.encode_marker(control.SEAL, {}, base_offset=offset, leader_epoch=epoch, now_ms=now_ms)
-        return Stamped(body, parse_header(body), Marked(offset))
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch:
+        return stored_marker(tentative.state, control.SEAL, {}, now_ms)
 
 
 def end_incarnation(context: Context, resolver: PartitionResolver, going: TopicItem, timeout_ms: int) -> None:

@@ -18,7 +18,8 @@ orphans among the objects. That no item names an incarnation is never enough. It
 then all that is left of it.
 
 Items that a process wrote after so long a sleep are not found in this way. A partition's first checkpoint is not among
-them (``log.checkpoint``), nor is its round (``append.offering``). An offer may be: it stays, 16 KiB at most.
+them (``log.checkpoint``), nor is its round (``append.combining.round_item``). An offer may be: it stays, 16 KiB at
+most.
 
 Not here: DELETE itself (``service.topic_deletion``).
 """

@@ -4,7 +4,7 @@ Rule: an offer is deleted an hour after it was made, when no process has bound i
 nothing: a caller whose offer is gone is answered that its outcome is not known. Offers exist only in partitions that
 have a round, and the round goes with the topic.
 
-Not here: withdrawal, which proves that an offer was not committed (``append.offering``).
+Not here: withdrawal, which proves that an offer was not committed (``append.combining.own_offers``).
 """
 
 from __future__ import annotations

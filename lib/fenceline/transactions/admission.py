@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.admission_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.errors import (
     ContendedError,
     FencelineError,

@@ -17,9 +17,9 @@ from functools import partial
 from typing import NamedTuple
 
 from fenceline import limits
+from fenceline.append.admission_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.append.appender import appender_of
-from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
-from fenceline.append.transaction_markers import EndEntry
+from fenceline.append.entries.transaction_markers import EndEntry
 from fenceline.errors import ConcurrentTransactionsError, CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partitions

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline import limits
+from fenceline.append.admission_answer import AskCoordinator
 from fenceline.append.appender import appender_of
-from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.entry import Marked, SegmentOrigin, Stamped
-from fenceline.append.transaction_markers import EndEntry
+from fenceline.append.entries.entry import Entry, Marked, StoredBatch
+from fenceline.append.entries.transaction_markers import EndEntry
 from fenceline.errors import InvalidTxnStateError
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -103,19 +103,17 @@ def is_overdue(item: TransactionItem, now_ms: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AbortEntry:
+class AbortEntry(Entry):
     """The ABORT of a transaction that hangs, unless it is no longer open at the marker's offset."""
 
-    producer_id: int
+    producer_id: int = field()  # else the base's property would be its default
     producer_epoch: int  # the one that is open
-    size: int = field(default=0, init=False)
-    is_internal: bool = field(default=True, init=False)
-    goes_alone: bool = field(default=True, init=False)
-    is_urgent: bool = field(default=True, init=False)
-    origin: SegmentOrigin | None = field(default=None, init=False)
-    is_going_allowed: bool = field(default=False, init=False)
+    goes_alone = True
+    is_urgent = True
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | AskCoordinator | InvalidTxnStateError:
+    def check(
+        self, tentative: TentativeState, now_ms: int
+    ) -> StoredBatch | Marked | AskCoordinator | InvalidTxnStateError:
         """Return the marker as it would be stored, or that nothing is open here."""
         opened = tentative.state.open_transactions.get(self.producer_id)
         if opened is None or opened.producer_epoch != self.producer_epoch:

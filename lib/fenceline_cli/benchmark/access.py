@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING
 from fenceline.adapters.sqlite.directory import SqliteItemStore, open_directory
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format.control import EXCLUSIVE
 from fenceline.model.record import Record
 from fenceline.model.requests import ClaimRequest, OwnTarget

@@ -13,7 +13,7 @@ from typing import Any
 import boto3.session
 from obstore.store import S3Store
 
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format.batch import encode
 from fenceline.format.segment import SegmentMetadata
 from fenceline.model.record import Record

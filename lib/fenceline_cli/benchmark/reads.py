@@ -16,7 +16,7 @@ from functools import partial
 import urllib3
 
 from fenceline import limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
 from fenceline.service.log import Log

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore, open_directory
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import keys
 from fenceline.format.batch import encode
 from fenceline.format.segment import SegmentMetadata

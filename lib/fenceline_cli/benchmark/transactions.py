@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteObjectStore, open_directory
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import control
 from fenceline.format.batch import encode, headers, stamp
 from fenceline.format.keys import segment_key

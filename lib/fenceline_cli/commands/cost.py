@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fenceline import limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format.batch import encode
 from fenceline.log.polls import SharedSlots
 from fenceline.model.record import Record

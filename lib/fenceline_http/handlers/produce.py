@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fenceline import limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError, UnknownTopicOrPartitionError
 from fenceline.model.results import ProducerRef, SessionRef
 from fenceline_http import responses

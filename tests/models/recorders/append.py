@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.append.commit import GroupCommit
-from fenceline.append.queue import Group
+from fenceline.append.group import Group
+from fenceline.append.queue import AppendQueue
 from fenceline.format import keys
 from fenceline.log.checkpoint_items import Head
 from fenceline.ports import Change, Item, ItemKey, Put
@@ -104,11 +104,11 @@ def _observe(patch: pytest.MonkeyPatch, events: list[Event]) -> None:
                 events.append({"event": "look", "p": self._process.name})
             return found
 
-    finish, give_up = GroupCommit._finish, GroupCommit._give_up
+    finish, give_up = AppendQueue.finish, AppendQueue.give_up
 
-    def came_out(appender: Any, group: Group, outcome: str) -> None:
+    def came_out(queue: Any, group: Group, outcome: str) -> None:
         assert group.segment is not None
-        process = appender._context.runtime._process.name
+        process = queue._context.runtime._process.name
         events.append({"event": outcome, "p": process, "key": group.segment.base_offset})
 
     def finish_recorded(self: Any, group: Group) -> None:
@@ -123,8 +123,8 @@ def _observe(patch: pytest.MonkeyPatch, events: list[Event]) -> None:
 
     patch.setattr(scenario, "FaultyObjectStore", Objects)
     patch.setattr(scenario, "FaultyItemStore", Items)
-    patch.setattr(GroupCommit, "_finish", finish_recorded)
-    patch.setattr(GroupCommit, "_give_up", give_up_recorded)
+    patch.setattr(AppendQueue, "finish", finish_recorded)
+    patch.setattr(AppendQueue, "give_up", give_up_recorded)
 
 
 def _wrote(events: list[Event], changes: Sequence[Change]) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from fenceline.append import combiner, offering
 from fenceline.append.appender import Appender
-from fenceline.append.offering import OwnOffer, OwnOffers
-from fenceline.append.offers import LOST, Round
-from fenceline.append.queue import AppendQueue, Ticket
+from fenceline.append.combining import combiner
+from fenceline.append.combining.offers import LOST, Round
+from fenceline.append.combining.own_offers import OwnOffer, OwnOffers
+from fenceline.append.group import Ticket
+from fenceline.append.queue import AppendQueue
 from fenceline.format import keys
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import StaleTopicId
@@ -84,14 +85,14 @@ def record(seed: int, without: str = "") -> Recording:
 
 def _contend(patch: pytest.MonkeyPatch) -> None:
     """Let each process know rivals from its start, and never forget them."""
-    patch.setattr(offering, "WORTH_MS", -1_000_000)  # every call takes as long as every other
+    patch.setattr(combiner, "WORTH_MS", -1_000_000)  # every call takes as long as every other
     patch.setattr(combiner, "RIVALS", (0, 10**12))
     patch.setattr(combiner, "DIRECT", (0, -1))  # none creates without offering first
     init = Appender.__init__
 
     def contending(self: Appender, *args: Any, **options: Any) -> None:
         init(self, *args, **options)
-        self._meet_rivals()
+        self.meet_rivals()
 
     patch.setattr(Appender, "__init__", contending)
 
@@ -128,8 +129,8 @@ class Notes:
 
     def observe(self, patch: pytest.MonkeyPatch) -> None:
         """Write down each offer's answer, and which of the writes about offers were answered."""
-        write, deliver, leave = FaultyItemStore.write, AppendQueue._deliver, AppendQueue._leave
-        take_back = OwnOffers._take_back
+        write, deliver, leave = FaultyItemStore.write, AppendQueue.deliver, AppendQueue._leave
+        take_back = OwnOffers.take_back
         notes = self
 
         def written(self: FaultyItemStore, changes: Sequence[Change]) -> None:
@@ -153,9 +154,9 @@ class Notes:
             take_back(self, own)
 
         patch.setattr(FaultyItemStore, "write", written)
-        patch.setattr(AppendQueue, "_deliver", delivered)
+        patch.setattr(AppendQueue, "deliver", delivered)
         patch.setattr(AppendQueue, "_leave", left)
-        patch.setattr(OwnOffers, "_take_back", taken_back)
+        patch.setattr(OwnOffers, "take_back", taken_back)
 
     def _answered(self, ticket: Ticket) -> None:
         if ticket.offer is None or ticket.is_foreign or ticket.outcome is None or ticket.offer in self._told:

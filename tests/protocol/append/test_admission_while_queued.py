@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from fenceline import errors
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.model.results import Appended
 from tests.support.coordinating import Coordinator
 from tests.support.patience import PATIENCE_S

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.admission_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.errors import FencelineError
 from fenceline.model.transaction import COMPLETE_COMMIT, ONGOING, ProducerPair
 from fenceline.transactions.admission import Admissions

@@ -12,7 +12,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from fenceline import errors
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import batch, keys
 from fenceline.limits import INT64_MAX, SEGMENT_BYTES_MAX
 from fenceline.log.checkpoint_items import Head
@@ -55,7 +55,7 @@ def creates(service: Service) -> int:
 
 def queued(service: Service) -> int:
     """Return how many requests wait after the one that leads."""
-    return len(only_appender_of(service.log)._queue)
+    return len(only_appender_of(service.log).queue._line)
 
 
 # What an append says

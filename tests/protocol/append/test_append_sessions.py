@@ -14,7 +14,7 @@ import pytest
 
 from fenceline import errors
 from fenceline.access.session import severed
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import keys
 from fenceline.model.access import Producer
 from fenceline.model.record import Record

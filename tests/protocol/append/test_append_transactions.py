@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append.queue import Ticket
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
+from fenceline.append.group import Ticket
 from fenceline.format import batch, keys
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
@@ -262,7 +262,7 @@ def lowers_in_the_next_group(service: Service, producer_id: int) -> None:
     appender = appender_of(service.log)
     plain = request("plain", producer=(producer_id, 2, 50))
     entry = service.log.producing.prepared(appender.partition, service.log.topics.get(TOPIC), plain, is_new=True)
-    appender._queue.append(Ticket(entry, 10**9))
+    appender.queue.add(Ticket(entry, 10**9))
 
 
 @pytest.mark.parametrize("is_asked_in_such_a_group", [False, True])

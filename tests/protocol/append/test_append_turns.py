@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append.access_markers import GrantEntry
 from fenceline.append.appender import Appender
-from fenceline.append.commit import CHANCE_LOSSES, CHECKPOINT_AGAIN, CHECKPOINT_LOSSES, ContentionBackoff
-from fenceline.append.entry import Marked
-from fenceline.append.queue import Ticket
+from fenceline.append.contention import CHANCE_LOSSES, CHECKPOINT_AGAIN, CHECKPOINT_LOSSES, ContentionBackoff
+from fenceline.append.entries.access_markers import GrantEntry
+from fenceline.append.entries.entry import Marked
+from fenceline.append.group import Ticket
 from fenceline.format import keys
 from fenceline.log.checkpoint import advance_checkpoint
 from fenceline.ports import NoAnswer
@@ -112,14 +112,14 @@ def test_a_caller_who_left_takes_no_time_from_who_is_in_its_group(service: Servi
     appender = only_appender_of(log)
     entry = log.producing.prepared(appender.partition, log.topics.get(TOPIC), request("b"), is_new=True)
     left = Ticket(entry, until_ms=service.runtime.monotonic_ms() + 1_000)
-    appender._queue.append(left)
+    appender.queue.add(left)
 
     def is_slow(call: Callable[[], Any]) -> Any:
         service.runtime.advance(2_000)
         raise NoAnswer("timeout")
 
     def is_lost(call: Callable[[], Any]) -> Any:
-        appender._leave(left)
+        appender.queue._leave(left)
         append(rival, "rival")
         return call()
 
@@ -158,7 +158,7 @@ def loser_of(service: Service) -> tuple[Appender, Log]:
     append(loser, "a")
     append(rival, "a")
     appender = appender_of(loser)
-    appender._backoff.losses = CHANCE_LOSSES
+    appender.contention.backoff.losses = CHANCE_LOSSES
     return appender, rival
 
 
@@ -168,10 +168,10 @@ def test_who_waits_for_its_turn_does_not_follow_a_rival_that_goes_on(service: Se
     for _ in range(3):
         for _ in range(segments):
             append(rival, "b")
-        losses, before = appender._backoff.losses, service.count()
-        assert appender._is_passed_over(1 << 40)
+        losses, before = appender.contention.backoff.losses, service.count()
+        assert appender.contention._lets_rival_go_on(1 << 40)
         assert service.count() - before == {"items.get": 1, "objects.list": 1}
-        assert appender._backoff.losses == losses + 1
+        assert appender.contention.backoff.losses == losses + 1
 
 
 @pytest.mark.parametrize("is_gap", [True, False])
@@ -181,11 +181,11 @@ def test_who_waits_for_its_turn_has_it_where_nothing_follows_the_head_or_nothing
     """The rival brought the head to the end before its gap, or it has stopped."""
     appender, rival = loser_of(service)
     append(rival, "b")
-    assert appender._is_passed_over(1 << 40)
+    assert appender.contention._lets_rival_go_on(1 << 40)
     if is_gap:
         append(rival, "b")
         rival.partitions.checkpoint(TOPIC, 0)
-    assert not appender._is_passed_over(1 << 40)
+    assert not appender.contention._lets_rival_go_on(1 << 40)
     assert appender.partition.is_fresh
     assert appender.partition.state.next_offset == len(service.values())
 
@@ -256,7 +256,7 @@ def test_an_append_that_the_next_one_found_much_later_slows_nothing_afterwards(s
     service.runtime.advance(3_600_000)
     append(log, "b")
     assert service.values() == [b"a", b"found", b"b"]
-    assert only_appender_of(log)._backoff.create_ms <= 2 * CALL_MS
+    assert only_appender_of(log).contention.backoff.create_ms <= 2 * CALL_MS
 
 
 @pytest.mark.usefixtures("store_takes_time")
@@ -266,7 +266,7 @@ def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *
     loser, winner = service.another(timeout_ms=10_000), service.another()
     for _ in range(limits.CHECKPOINT_SEGMENTS):
         append(winner, "first")
-    turns = only_appender_of(winner)._backoff
+    turns = only_appender_of(winner).contention.backoff
     assert turns._met_at is None
 
     def is_lost(call: Callable[[], Any]) -> Any:
@@ -278,7 +278,7 @@ def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
         append(loser, LARGE)
-    assert only_appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
+    assert only_appender_of(loser).contention.backoff.losses >= CHECKPOINT_LOSSES
     assert turns._met_at is not None
     assert turns.losses == 0
 
@@ -290,7 +290,7 @@ def test_a_log_start_that_was_moved_is_no_rival(service: Service) -> None:
         if n % limits.CHECKPOINT_SEGMENTS == 8:
             service.log.partitions.trim(TOPIC, 0, n // limits.CHECKPOINT_SEGMENTS * limits.CHECKPOINT_SEGMENTS)
     assert service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 2 * limits.CHECKPOINT_SEGMENTS
-    assert only_appender_of(log)._backoff._met_at is None
+    assert only_appender_of(log).contention.backoff._met_at is None
 
 
 @pytest.mark.parametrize("timeout_ms", range(14_000, 34_000, 2_000))
@@ -319,7 +319,7 @@ def test_who_only_loses_begins_no_write_that_its_caller_has_no_time_for(service:
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
         append(loser, LARGE)
-    assert only_appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
+    assert only_appender_of(loser).contention.backoff.losses >= CHECKPOINT_LOSSES
     assert all(left >= create_ms for left in left_ms)
 
 
@@ -357,7 +357,7 @@ def test_a_marker_behind_the_batch_that_leads_waits_for_nobody(
     monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 1_000)
     appender = only_appender_of(service.log)
     marker = Ticket(GrantEntry("session", 3), until_ms=10**9)
-    appender._queue.append(marker)
+    appender.queue.add(marker)
     created_ms: list[int] = []
     service.objects.on_call = lambda *_: created_ms.append(service.runtime.monotonic_ms())
     begun_ms = service.runtime.monotonic_ms()

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append import offering
-from fenceline.append.combiner import Combiner
-from fenceline.append.offers import Round
-from fenceline.append.queue import Ticket
+from fenceline.append.combining import combiner as combining
+from fenceline.append.combining import round_item
+from fenceline.append.combining.combiner import Combiner
+from fenceline.append.combining.offers import Round
+from fenceline.append.group import Ticket
 from fenceline.format import keys
 from fenceline.format.segment import Segment, parse_segment
 from fenceline.log.context import Context
@@ -35,20 +36,20 @@ from tests.support.service import (
 from tests.support.sweeping import strict_sweep
 
 HOUR_MS = 3_600_000
-WORTH_MS = offering.WORTH_MS
+WORTH_MS = combining.WORTH_MS
 
 
 @pytest.fixture(autouse=True)
 def _creates_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes offer here, where a create takes no longer than a call of the item store."""
-    monkeypatch.setattr(offering, "WORTH_MS", -1_000_000)
+    monkeypatch.setattr(combining, "WORTH_MS", -1_000_000)
 
 
 def contends(log: Log) -> Combiner:
     """Let a process know rivals, one of which committed its last append: what it appends next it offers."""
     appender = appender_of(log)
-    combiner = appender._meet_rivals()
-    combiner._served_at = appender._backoff.won_at + 1
+    combiner = appender.meet_rivals()
+    combiner.own.served_at = appender.contention.backoff.won_at + 1
     return combiner
 
 
@@ -71,9 +72,9 @@ def offers(log: Log, left_ms: int, *values: str, **options: Any) -> tuple[Combin
     appender = appender_of(log)
     entry = log.producing.prepared(appender.partition, log.topics.get(TOPIC), request(*values, **options), is_new=True)
     ticket = Ticket(entry, appender.partition.context.runtime.monotonic_ms() + left_ms)
-    appender._queue.append(ticket)
+    appender.queue.add(ticket)
     combiner = contends(log)
-    assert combiner._offer()
+    assert combiner.offer()
     return combiner, ticket
 
 
@@ -138,14 +139,14 @@ def test_where_no_process_contends_nothing_is_offered(service: Service) -> None:
 def test_only_where_creates_take_much_longer_than_item_calls_is_anything_offered(
     service: Service, monkeypatch: pytest.MonkeyPatch, create_ms: int, item_ms: int, is_worth_it: bool
 ) -> None:
-    monkeypatch.setattr(offering, "WORTH_MS", WORTH_MS)
+    monkeypatch.setattr(combining, "WORTH_MS", WORTH_MS)
     log = contender(service)
-    combiner, backoff = contends(log), appender_of(log)._backoff
+    combiner, backoff = contends(log), appender_of(log).contention.backoff
     backoff._creates_ms.clear()
     backoff.answered(create_ms)
     combiner._looked_at = service.runtime.monotonic_ms()
-    combiner._item_ms.clear()
-    combiner._item_ms.extend([item_ms] * offering.SAMPLES_MIN)
+    combiner.round._read_ms.clear()
+    combiner.round._read_ms.extend([item_ms] * round_item.SAMPLES_MIN)
     before = service.count()
     append(log, "mine")
     made = service.count() - before
@@ -157,7 +158,7 @@ def test_a_rival_takes_an_offer_along_and_its_caller_gets_its_place(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, rival = contender(service), contender(service)
-    appender_of(rival)._combiner._served_at = -1  # type: ignore[union-attr]  # so that it creates at once
+    appender_of(rival).combiner.own.served_at = -1  # type: ignore[union-attr]  # so that it creates at once
     told: list[Any] = []
     while_it_waits(service, lambda: told.append(append(rival, "rival")), monkeypatch)
     before = service.count()
@@ -206,16 +207,16 @@ def test_a_process_whose_answer_a_head_passed_over_looks_for_it_in_the_round_at_
 def test_once_no_other_process_takes_offers_along_one_waits_for_that_less_and_less(service: Service) -> None:
     log = contender(service)
     combiner = contends(log)
-    combiner._served_ms = 1_000
+    combiner.own.served_ms = 1_000
     append(log, "mine")
-    assert combiner._served_ms == 500
+    assert combiner.own.served_ms == 500
 
 
 @pytest.mark.parametrize("item_ms", [4, 100, 300])
 def test_a_process_whose_item_store_is_slow_commits_its_offer_itself(service: Service, item_ms: int) -> None:
     """One look may take longer than being behind does."""
     log = contender(service)
-    appender_of(log)._backoff.create_ms = 30
+    appender_of(log).contention.backoff.create_ms = 30
     service.objects.on_call = lambda operation, key: service.runtime.advance(30)
     service.items.on_call = lambda operation, key: service.runtime.advance(item_ms)
     began = service.runtime.monotonic_ms()
@@ -237,7 +238,7 @@ def test_what_a_rival_committed_is_answered_while_the_item_store_times_out(
         raise Unavailable("timed out")
 
     def act() -> None:
-        appender_of(rival)._meet_rivals()
+        appender_of(rival).meet_rivals()
         append(rival, "takes it along")
         for operation in ("get", "query", "write"):
             service.items.always(operation, times_out)
@@ -253,7 +254,7 @@ def test_what_a_rival_committed_is_answered_while_the_item_store_times_out(
 
 def test_a_caller_whose_withdrawal_meets_others_waits_no_longer_than_its_time(service: Service) -> None:
     log = contender(service)
-    assert contends(log)._make_round()
+    assert contends(log).round.make()
     service.objects.on_call = lambda operation, key: service.runtime.advance(30)
     service.items.on_call = lambda operation, key: service.runtime.advance(4)
     service.items.always("write", moves, keys.round_item(service.topic_id(), 0).sort)
@@ -330,8 +331,8 @@ def test_an_offer_waits_longer_where_offers_took_long_but_leaves_its_caller_time
     """Where many contend, the round has all their ids: more looks at it would only make it slower."""
     log = contender(service)
     monkeypatch.setattr(service.runtime, "random", lambda: 0.5)
-    contends(log)._served_ms = served_ms
-    appender_of(log)._backoff.create_ms = 30
+    contends(log).own.served_ms = served_ms
+    appender_of(log).contention.backoff.create_ms = 30
     combiner, _ = offers(log, left_ms, "mine")
     assert combiner._combine_at - service.runtime.monotonic_ms() == wait_ms
 
@@ -380,7 +381,7 @@ def test_the_offer_of_a_process_that_died_is_committed_soon_or_never(service: Se
 def test_a_log_append_time_is_the_one_that_is_stored(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.log.topics.alter(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
     log, rival = contender(service), contender(service)
-    appender_of(rival)._combiner._served_at = -1  # type: ignore[union-attr]
+    appender_of(rival).combiner.own.served_at = -1  # type: ignore[union-attr]
     while_it_waits(service, lambda: (service.runtime.advance(40), append(rival, "rival")), monkeypatch)
     answer = append(log, "mine")
     page = service.log.partitions.read(TOPIC, 0, ReadRequest(offset=answer.base_offset))
@@ -462,7 +463,7 @@ def test_a_producers_batches_that_wait_together_keep_their_order(service: Servic
     for n in range(3):
         sent = request(f"n{n}", producer=(7, 0, n))
         entry = log.producing.prepared(appender.partition, topic, sent, is_new=True)
-        appender._queue.append(Ticket(entry, 1 << 40))
+        appender.queue.add(Ticket(entry, 1 << 40))
     append(log, "n3", producer=(7, 0, 3))
     assert service.values()[-4:] == [b"n0", b"n1", b"n2", b"n3"]
     assert len(segments(service)[-1].metadata.offers) == 4

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append.access_markers import GrantEntry
-from fenceline.append.combiner import Combiner
-from fenceline.append.offers import Round
-from fenceline.append.queue import Ticket
+from fenceline.append.combining import round_item
+from fenceline.append.combining.combiner import Combiner
+from fenceline.append.combining.offers import Round
+from fenceline.append.entries.access_markers import GrantEntry
+from fenceline.append.group import Ticket
 from fenceline.format import keys
 from fenceline.log.context import StaleTopicId
+from fenceline.log.partition import Partition
 from fenceline.model.results import Appended
 from fenceline.ports import Delete, NoAnswer, NotFound, Put, Unavailable
 from fenceline.service.log import Log
@@ -44,19 +46,19 @@ def queue_up(log: Log, *requests: Any, until_ms: int = 1 << 40) -> list[Ticket]:
     for sent in requests:
         entry = log.producing.prepared(appender.partition, topic, sent, is_new=True)
         made.append(Ticket(entry, until_ms))
-        appender._queue.append(made[-1])
+        appender.queue.add(made[-1])
     return made
 
 
 def creator(service: Service) -> Log:
     """Return a process that knows rivals, and creates at once."""
     log = contender(service)
-    combiner_of(log)._served_at = -1
+    combiner_of(log).own.served_at = -1
     return log
 
 
 def combiner_of(log: Log) -> Combiner:
-    combiner = appender_of(log)._combiner
+    combiner = appender_of(log).combiner
     assert combiner is not None
     return combiner
 
@@ -87,8 +89,8 @@ def test_many_callers_whose_time_is_over_at_once_are_withdrawn(service: Service)
     log = contender(service)
     combiner = contends(log)
     made = queue_up(log, *(request(f"n{n}") for n in range(120)), until_ms=service.runtime.monotonic_ms() + 5_000)
-    while appender_of(log)._queue:
-        assert combiner._offer()
+    while appender_of(log).queue._line:
+        assert combiner.offer()
     service.runtime.advance(4_600)
     for _ in range(2):
         combiner.step()
@@ -110,7 +112,7 @@ def test_a_leader_that_leaves_leaves_no_group_of_others_offers(service: Service,
     coordinator.admit = refuse  # type: ignore[method-assign]
     with pytest.raises(errors.StoreUnavailableError):
         coordinator.send(log, "in a transaction")
-    assert appender_of(log)._group is None
+    assert appender_of(log).queue.group is None
     service.runtime.advance(later_ms)
     append(log, "later")
     assert service.values().count(b"left") == (later_ms == 0)
@@ -159,8 +161,8 @@ def test_offers_that_were_left_hide_no_newer_ones(service: Service, monkeypatch:
     append(dead, "before")
     combiner = contends(dead)
     queue_up(dead, *(request(f"dead{n}") for n in range(limits.OFFERS_READ_MAX)))
-    while appender_of(dead)._queue:
-        assert combiner._offer()
+    while appender_of(dead).queue._line:
+        assert combiner.offer()
     service.runtime.advance(limits.OFFER_MS + 1_000)
     log, rival = contender(service), creator(service)
     while_it_waits(service, lambda: append(rival, "rival"), monkeypatch)
@@ -178,7 +180,7 @@ def test_a_producers_batches_keep_their_order_when_one_is_late(service: Service,
     now, at = service.runtime.monotonic_ms(), int(is_known)
     (first,) = queue_up(log, request("n0", producer=(7, 0, at)), until_ms=now + 1_100)
     (second,) = queue_up(log, request("n1", producer=(7, 0, at + 1)), until_ms=now + 9_000)
-    assert combiner._offer()
+    assert combiner.offer()
     service.runtime.advance(700)
     append(log, "x")
     assert [ticket.outcome for ticket in (first, second) if isinstance(ticket.outcome, Exception)] == []
@@ -190,10 +192,10 @@ def test_withdrawn_batches_keep_their_order_in_the_line(service: Service) -> Non
     log = contender(service)
     combiner = contends(log)
     made = queue_up(log, request("a"), request("b"), request("c"))
-    assert combiner._offer()
+    assert combiner.offer()
     for number in (1, 2, 0):
-        combiner._withdraw([own for own in combiner._unanswered() if own.ticket is made[number]])
-    assert list(appender_of(log)._queue) == made
+        combiner.own.withdraw([own for own in combiner.own.unanswered() if own.ticket is made[number]])
+    assert list(appender_of(log).queue._line) == made
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -205,7 +207,7 @@ def test_a_producers_batches_keep_their_order_beside_a_marker(service: Service, 
     combiner = contends(log)
     at = int(is_known)
     (first,) = queue_up(log, request("n0", producer=(7, 0, at)))
-    assert combiner._offer()
+    assert combiner.offer()
     (second,) = queue_up(log, request("n1", producer=(7, 0, at + 1)))
     appender_of(log).append(GrantEntry("s", 1), service.runtime.monotonic_ms() + 10_000)
     assert (first.outcome, second.outcome) == (None, None)
@@ -218,13 +220,13 @@ def test_a_batch_does_not_pass_one_of_its_producer_whose_put_was_not_answered(se
         append(service.log, "n-", producer=(7, 0, 0))
     log = contender(service)
     combiner = contends(log)
-    combiner._make_round()
+    combiner.round.make()
     at = int(is_known)
     queue_up(log, request("n0", producer=(7, 0, at)))
     service.items.plan("write", never_arrives)
-    assert combiner._offer()
+    assert combiner.offer()
     queue_up(log, request("n1", producer=(7, 0, at + 1)))
-    assert not combiner._offer()
+    assert not combiner.offer()
     append(creator(service), "rival")
     assert numbers(service)[is_known:] == []
 
@@ -234,9 +236,9 @@ def test_a_caller_that_leaves_without_leading_leaves_nothing_behind(service: Ser
     log = contender(service)
     combiner, appender = contends(log), appender_of(log)
     (mine,) = queue_up(log, request("mine"), until_ms=service.runtime.monotonic_ms() + 2_000)
-    assert combiner._offer()
+    assert combiner.offer()
     service.runtime.advance(2_001)
-    assert appender._must_lead(mine) is False
+    assert appender.queue.must_lead(mine) is False
     assert isinstance(mine.outcome, errors.OutcomeUnknownError)
     append(log, "next")
     assert appender.is_idle
@@ -248,7 +250,7 @@ def late(service: Service, *, is_bound: bool) -> tuple[Combiner, Ticket]:
     log = contender(service)
     combiner = contends(log)
     (mine,) = queue_up(log, request("mine"), until_ms=service.runtime.monotonic_ms() + 5_000)
-    assert combiner._offer()
+    assert combiner.offer()
     if is_bound:
         binds(service, 1)
     service.runtime.advance(4_600)
@@ -292,7 +294,7 @@ def test_a_bound_offer_whose_item_is_gone_holds_nothing_up(service: Service, siz
     log = contender(service)
     combiner = contends(log)
     (mine,) = queue_up(log, request("mine"), until_ms=service.runtime.monotonic_ms() + 60_000)
-    assert combiner._offer()
+    assert combiner.offer()
     (offered,) = offers_of(service)
     binds(service, 1)
     service.items.store.write([Delete(offered.key, offered.version)])
@@ -308,7 +310,7 @@ def test_what_is_bound_is_not_committed_an_hour_later(service: Service) -> None:
     service.runtime.advance(3_000_000)
     log = service.another()
     appender_of(log).partition.open()
-    contends(log)._served_at = -1
+    contends(log).own.served_at = -1
     append(log, "an hour later")
     assert b"left" not in service.values()
 
@@ -364,7 +366,7 @@ def served(service: Service) -> tuple[Combiner, Ticket]:
     log = contender(service)
     combiner = contends(log)
     (mine,) = queue_up(log, request("mine"))
-    assert combiner._offer()
+    assert combiner.offer()
     append(creator(service), "rival")
     assert (mine.outcome, segments(service)[-1].base_offset) == (None, LISTS)
     assert len(segments(service)[-1].metadata.offers) == 1
@@ -377,7 +379,7 @@ def test_a_ghost_does_not_show_that_an_offer_was_not_written(service: Service, m
     monkeypatch.setattr(limits, "OFFER_KEPT_MS", 1 << 40)  # by the sweeper's clock it is not old yet
     combiner, mine = served(service)
     freezes_before_the_get_of(service, LISTS, lambda: becomes_a_ghost(service, LISTS))
-    combiner._withdraw(combiner._unanswered())
+    combiner.own.withdraw(combiner.own.unanswered())
     assert not mine.is_withdrawn, "the batch was committed, and its caller learns that nothing was written"
     assert isinstance(mine.outcome, errors.OutcomeUnknownError)
 
@@ -392,7 +394,7 @@ def test_a_ghost_does_not_free_what_a_round_binds(service: Service, monkeypatch:
     monkeypatch.setattr(combiner._context.cache, "get", lambda key: None)  # the segment was dropped from it
     freezes_before_the_get_of(service, LISTS, lambda: becomes_a_ghost(service, LISTS))
     assert combiner._partition.last_listed[0] > LISTS
-    assert combiner._listed_at(known) is None, "what it lists is not known, and counts as done"
+    assert combiner.round.listed_at(known) is None, "what it lists is not known, and counts as done"
 
 
 def dies_frozen(service: Service, *values: str) -> Callable[[], None]:
@@ -421,16 +423,16 @@ def test_no_round_is_moved_to_the_end_of_a_ghost(service: Service, monkeypatch: 
     """A combiner freezes after it found its look young, and follows a late create to where the round is (I3, I16)."""
     log = creator(service)
     combiner, lands = combiner_of(log), dies_frozen(service, "late", "create")
-    look = combiner._look
+    look = combiner.round.look
 
     def frozen() -> Any:
-        monkeypatch.setattr(combiner, "_look", look)
+        monkeypatch.setattr(combiner.round, "look", look)
         append(service.another(), "b")
         leaves_an_offer(service, "c")  # and makes the round, at the log's end
         lands()
         return look()
 
-    monkeypatch.setattr(combiner, "_look", frozen)
+    monkeypatch.setattr(combiner.round, "look", frozen)
     assert append(log, "mine").base_offset == 3
     assert append(service.another(), "follows").base_offset == 4, "its chain value follows"
 
@@ -446,10 +448,10 @@ def test_no_round_begins_at_the_end_of_a_ghost(service: Service) -> None:
         return call()
 
     service.items.plan("get", frozen)
-    assert not combiner._offer()
+    assert not combiner.offer()
     assert round_of(service) is None
     combiner._partition.open()
-    assert combiner._offer()
+    assert combiner.offer()
     assert round_of(service) is not None
 
 
@@ -487,10 +489,10 @@ def test_a_combiner_forms_no_group_on_a_ghost(service: Service, monkeypatch: pyt
 def test_an_offer_below_the_log_start_is_not_acknowledged(service: Service) -> None:
     """I7: as of an own create, its outcome is unknown, though the segment is still there and lists it."""
     combiner, mine = served(service)
-    (own,) = combiner._unanswered()
+    (own,) = combiner.own.unanswered()
     service.log.partitions.trim(TOPIC, 0, segments(service)[-1].next_offset)
     service.runtime.advance(limits.ITEM_AGE_MS_MAX)
-    combiner._note_done(Round(LISTS + 1, (), {own.id: LISTS}))
+    combiner.own.note_done(Round(LISTS + 1, (), {own.id: LISTS}))
     assert isinstance(mine.outcome, errors.OutcomeUnknownError)
 
 
@@ -541,7 +543,7 @@ def test_what_a_round_binds_at_its_offset_stays_bound_there(service: Service) ->
     binds(service, segments(service)[-1].next_offset)
     service.runtime.advance(limits.OFFER_MS + 1)  # too old to be listed
     offers(second, 1 << 62, "young")
-    contends(log)._served_at = -1
+    contends(log).own.served_at = -1
     end = append(log, "mine").base_offset
     stored = round_of(service)
     assert stored is not None
@@ -559,11 +561,11 @@ def test_a_sealed_log_frees_no_offer_that_was_listed_since_the_round_was_read(
     """I16: a rival lists it, the topic is deleted, and another thread of its process follows the log to the SEAL."""
     log = contender(service)
     combiner, mine = offers(log, 1 << 62, "mine")
-    partition, read_round = appender_of(log).partition, combiner._read_round
+    partition, read_round = appender_of(log).partition, combiner.round.read
 
     def read() -> Any:
         found = read_round()
-        monkeypatch.setattr(combiner, "_read_round", read_round)
+        monkeypatch.setattr(combiner.round, "read", read_round)
         if is_listed:
             append(creator(service), "rival")
             assert len(segments(service)[-1].metadata.offers) == 1
@@ -572,7 +574,7 @@ def test_a_sealed_log_frees_no_offer_that_was_listed_since_the_round_was_read(
         assert partition.state.is_sealed
         return found
 
-    monkeypatch.setattr(combiner, "_read_round", read)
+    monkeypatch.setattr(combiner.round, "read", read)
     while mine.outcome is None:
         combiner._combine()
     assert type(mine.outcome) is (Appended if is_listed else StaleTopicId)
@@ -585,16 +587,16 @@ def test_a_late_create_that_is_folded_after_the_look_says_nothing_of_the_rounds_
     log = creator(service)
     append(log, "a")
     combiner, base = combiner_of(log), segments(service)[-1].base_offset
-    partition, is_kept = combiner._partition, combiner._is_kept
+    partition, is_kept = combiner._partition, round_item.is_kept
     partition.last_listed = (-1, ())
 
-    def looks(offset: int) -> bool:
-        found = is_kept(offset)
+    def looks(where: Partition, offset: int) -> bool:
+        found = is_kept(where, offset)
         partition.last_listed = (base, ("bound",))  # another thread, of a process that was frozen here
         return found
 
-    monkeypatch.setattr(combiner, "_is_kept", looks)
-    assert list(combiner._listed_at(Round(base, ("bound",))) or ()) == []
+    monkeypatch.setattr(round_item, "is_kept", looks)
+    assert list(combiner.round.listed_at(Round(base, ("bound",))) or ()) == []
 
 
 def test_a_round_that_this_process_wrote_itself_is_read_again_once_the_log_is_sealed(service: Service) -> None:
@@ -602,14 +604,14 @@ def test_a_round_that_this_process_wrote_itself_is_read_again_once_the_log_is_se
     log = contender(service)
     combiner, mine = offers(log, 1 << 62, "mine")
     partition = appender_of(log).partition
-    combiner._written = round_of(service)
+    combiner.round._written = round_of(service)
     append(creator(service), "rival")
     assert segments(service)[-1].metadata.offers
     service.log.topics.delete(TOPIC)
     partition.catch_up()
     partition.awaited.clear()  # as if the segment was passed over by a head
-    combiner._served_at = -1
-    combiner._queue.backoff.losses, combiner._queue.backoff.won_at = 0, combiner._now()
+    combiner.own.served_at = -1
+    combiner._backoff.losses, combiner._backoff.won_at = 0, combiner._now()
     while mine.outcome is None:
         combiner._combine()
     assert type(mine.outcome) is Appended

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.compaction import compact as compaction
 from fenceline.errors import CorruptLogError, OffsetOutOfRangeError, StoreUnavailableError
 from fenceline.format import batch, keys

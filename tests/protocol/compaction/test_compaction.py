@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from fenceline import errors, limits
 from fenceline.adapters.sqlite.directory import open_directory
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.compaction import compact as compaction
 from fenceline.compaction import copy, tombstones
 from fenceline.compaction.compact import CompactionTooLarge, is_due, plan_of, stale_files

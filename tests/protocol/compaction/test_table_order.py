@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import errors, limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.compaction import compact as compaction
 from fenceline.compaction import copy
 from fenceline.format import batch, keys

@@ -11,7 +11,7 @@ from fenceline import errors, limits
 from fenceline.access import session as sessions
 from fenceline.access.session import Owned
 from fenceline.access.session_cache import Grants
-from fenceline.append.request import BatchEntry
+from fenceline.append.entries.batch import BatchEntry
 from fenceline.format import keys
 from fenceline.log.context import SegmentCache
 from fenceline.model.requests import ReadRequest

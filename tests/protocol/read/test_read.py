@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import errors, limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.format import batch, control, keys
 from fenceline.format.segment import Replicated

@@ -11,7 +11,7 @@ import pytest
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import OutOfOrderSequenceNumberError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from fenceline.format import keys
 from fenceline.log.context import Context

@@ -8,7 +8,7 @@ import pytest
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore
-from fenceline.append.entry import Marked, Outdated
+from fenceline.append.entries.entry import Marked, Outdated
 from fenceline.format import keys
 from fenceline.format.segment import Replicated
 from fenceline.log.checkpoint_items import Head

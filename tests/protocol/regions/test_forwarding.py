@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from fenceline import limits
-from fenceline.append.region_markers import SkipEntry, UpdateEntry
+from fenceline.append.entries.region_markers import SkipEntry, UpdateEntry
 from fenceline.format import keys
 from fenceline.format.region_markers import Skip, Updates
 from fenceline.model.results import SegmentList

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import batch, compression
 from fenceline.format.batch import BatchHeader
 from fenceline.model.record import Record

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.codec import zstd_encode
 
 from fenceline import limits
-from fenceline.append.region_markers import SkipEntry
+from fenceline.append.entries.region_markers import SkipEntry
 from fenceline.errors import InvalidRequestError, StoreUnavailableError
 from fenceline.format import batch, control, keys
 from fenceline.format.region_markers import Skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.append.region_markers import UpdateEntry
+from fenceline.append.entries.region_markers import UpdateEntry
 from fenceline.format import keys
 from fenceline.format.region_markers import Update, Updates
 from fenceline.log.checkpoint_items import Head

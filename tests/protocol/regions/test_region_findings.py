@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fenceline.append.region_markers import UpdateEntry
+from fenceline.append.entries.region_markers import UpdateEntry
 from fenceline.format.region_markers import Update, Updates
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from tests.support.regions import Region, RegionWorld

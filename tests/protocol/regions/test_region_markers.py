@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.append.entry import Entry, Marked, Outdated, Stamped
-from fenceline.append.region_markers import RequestEntry, ResponseEntry, SkipEntry, SnapshotEntry, UpdateEntry
-from fenceline.append.transaction_markers import EndEntry
+from fenceline.append.entries.entry import Entry, Marked, Outdated, StoredBatch
+from fenceline.append.entries.region_markers import RequestEntry, ResponseEntry, SkipEntry, SnapshotEntry, UpdateEntry
+from fenceline.append.entries.transaction_markers import EndEntry
 from fenceline.errors import ThrottledError
 from fenceline.format import control
 from fenceline.format.region_markers import Request, Response, Skip, SnapshotMark, Update, Updates
@@ -30,7 +30,7 @@ ASKS = RequestEntry(Request("s1", life(OWN), ("b", "c")))
 def check(log: RegionLog, entry: Entry, now_ms: int = NOW) -> Any:
     """Return the marker's value if the entry is let in, else its answer."""
     verdict = entry.check(TentativeState(log.state, {}), now_ms)
-    if not isinstance(verdict, Stamped):
+    if not isinstance(verdict, StoredBatch):
         return verdict
     assert verdict.answer == Marked(log.state.next_offset)
     assert (verdict.header.base_offset, verdict.header.leader_epoch) == (log.state.next_offset, log.state.topic_epoch)
@@ -196,7 +196,7 @@ def test_a_whole_round_between_two_logs() -> None:
     b.add(lambda *_: a.segments[0].body, origin="a", replicated=Replicated(life("a"), 1, 0))
     (unanswered,) = b.regions.unanswered
     answer = ResponseEntry(unanswered, life("b")).check(TentativeState(b.state, {}), NOW)
-    assert isinstance(answer, Stamped)
+    assert isinstance(answer, StoredBatch)
     b.add(lambda *_: answer.body)
     assert b.regions.unanswered == ()
     moved = control.encode_marker(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.append.access_markers import GrantEntry
-from fenceline.append.entry import Marked, Outdated
-from fenceline.append.replicated import ReplicatedEntry
-from fenceline.append.request import prepare
+from fenceline.append.entries.access_markers import GrantEntry
+from fenceline.append.entries.batch import prepare
+from fenceline.append.entries.entry import Marked, Outdated
+from fenceline.append.entries.replicated import ReplicatedEntry
 from fenceline.errors import InvalidRequestError, OffsetMismatchError, OutcomeUnknownError
 from fenceline.format import control, keys
 from fenceline.format.batch import encode, parse_header
@@ -194,7 +194,7 @@ def test_a_replicated_segment_has_one_origin_and_no_other_batch(service: Service
 def test_replicated_batches_take_turns_with_rivals_as_local_ones_do(service: Service) -> None:
     appender = appender_of(service.log)
     together(service, FIRST)
-    assert (FIRST.goes_alone, FIRST.is_urgent, appender._has_marker()) == (True, False, False)
+    assert (FIRST.goes_alone, FIRST.is_urgent, appender.queue.has_urgent_marker()) == (True, False, False)
 
 
 def test_an_expected_offset_loses_to_replicated_batches_as_to_any_writer(service: Service) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append.region_markers import ResponseEntry, SkipEntry
+from fenceline.append.entries.region_markers import ResponseEntry, SkipEntry
 from fenceline.format.region_markers import Skip
 from fenceline.log.state import TentativeState
 from fenceline.log.tail import verified_tail

@@ -13,7 +13,7 @@ import pytest
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import OutOfOrderSequenceNumberError, UnknownTopicOrPartitionError
 from fenceline.format import compression, keys
 from fenceline.log.checkpoint_items import Head

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append.access_markers import GrantEntry
-from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.entry import Entry, Marked
-from fenceline.append.queue import Outcome, Ticket
-from fenceline.append.transaction_markers import EndEntry
+from fenceline.append.admission_answer import AskCoordinator
+from fenceline.append.entries.access_markers import GrantEntry
+from fenceline.append.entries.entry import Entry, Marked, Outcome
+from fenceline.append.entries.transaction_markers import EndEntry
+from fenceline.append.group import Ticket
 from fenceline.format import control, keys
 from fenceline.log.context import StaleTopicId
 from fenceline.model.requests import ReadRequest
@@ -57,11 +57,12 @@ def together(service: Service, *entries: Entry, wait_ms: int = 10_000) -> list[O
     appender = appender_of(service.log)
     until_ms = service.runtime.monotonic_ms() + wait_ms
     tickets = [Ticket(entry, until_ms) for entry in entries]
-    appender._queue.extend(tickets)
     for ticket in tickets:
-        while appender._must_lead(ticket):
-            appender._step(ticket)
-            appender._is_led = False
+        appender.queue.add(ticket)
+    for ticket in tickets:
+        while appender.queue.must_lead(ticket):
+            appender.step(ticket)
+            appender.queue.stop_leading()
     return [ticket.outcome for ticket in tickets]
 
 
@@ -144,18 +145,18 @@ def test_ends_of_transactions_take_turns_with_rivals_as_batches_do(service: Serv
     """They come as often. Were they never to wait, their process would shut the others out."""
     others(service, 7)
     appender = appender_of(service.log)
-    appender._queue.append(Ticket(EndEntry(7, 1, True), 10**9))
-    assert not appender._has_marker()
-    appender._queue.append(Ticket(GrantEntry("s", 0), 10**9))
-    assert appender._has_marker()
+    appender.queue.add(Ticket(EndEntry(7, 1, True), 10**9))
+    assert not appender.queue.has_urgent_marker()
+    appender.queue.add(Ticket(GrantEntry("s", 0), 10**9))
+    assert appender.queue.has_urgent_marker()
 
 
 def test_an_end_that_a_rival_has_beaten_pauses(service: Service, txn: Coordinator) -> None:
     txn.send(service.log, "a")
     rival, paused = service.another(), []
     appender = appender_of(service.log)
-    leave = appender._leave_to_others
-    appender._leave_to_others = lambda pause_ms: (paused.append(pause_ms), leave(pause_ms))[1]  # type: ignore[method-assign]
+    leave = appender.contention._pause_and_follow
+    appender.contention._pause_and_follow = lambda pause_ms: (paused.append(pause_ms), leave(pause_ms))[1]  # type: ignore[method-assign]
 
     def beaten(call: Callable[[], Any]) -> Any:
         append(rival, "rival")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, WAIT_FOR_EXCLUSIVE
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.model.requests import ACCESS_MODES, OwnTarget, ReadRequest

@@ -17,10 +17,11 @@ from fenceline.access.ownership import own, read_guard
 from fenceline.access.ownership import plan as ownership_plan
 from fenceline.access.ownership import rules as ownership_rules
 from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.append import access_markers, checks
-from fenceline.append.access_markers import GrantEntry
+from fenceline.append import checks
 from fenceline.append.checks import AdmitFirst
-from fenceline.append.entry import Marked, Stamped
+from fenceline.append.entries import access_markers
+from fenceline.append.entries.access_markers import GrantEntry
+from fenceline.append.entries.entry import Marked, StoredBatch
 from fenceline.errors import ProducerBusyError
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.retry import Attempts
@@ -123,7 +124,7 @@ def judges_by_the_epoch_alone(patch: Patch) -> None:
 def appends_any_marker(patch: Patch) -> None:
     """Append a marker of a claim whatever epoch the log has (I8)."""
 
-    def blind(self: GrantEntry, trial: TentativeState, now_ms: int) -> Stamped | Marked:
+    def blind(self: GrantEntry, trial: TentativeState, now_ms: int) -> StoredBatch | Marked:
         state = trial.state
         if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
             return Marked(state.access_offset)
@@ -166,7 +167,7 @@ def appends_no_marker_back(patch: Patch) -> None:
         verdict = judged(*told, **more)
         return verdict._replace(goes_back_to_shared=False) if isinstance(verdict, checks.Accepted) else verdict
 
-    patch.setattr("fenceline.append.request.check_append", silent)
+    patch.setattr("fenceline.append.entries.batch.check_append", silent)
 
 
 @GUARDS.guard(frozen, seed=3)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore
-from fenceline.append.queue import Ticket
+from fenceline.append.group import Ticket
 from fenceline.errors import (
     OffsetMismatchError,
     TopicAlreadyExistsError,
@@ -85,17 +85,18 @@ def beside_an_offer(scene: Scene) -> Process:
     _meet_rivals(process)
     appender = appender_of(other.log, topic_id=scene.topic(TOPIC).topic_id)
     entry = other.log.producing.prepared(appender.partition, scene.topic(TOPIC), request_of("left"), is_new=True)
-    appender._queue.append(Ticket(entry, 1 << 62))
-    assert appender._meet_rivals()._offer()
+    appender.queue.add(Ticket(entry, 1 << 62))
+    assert appender.meet_rivals().offer()
     scene.ledger.unknown.add(b"left")
     return process
 
 
 def _meet_rivals(process: Process) -> None:
     appender = appender_of(process.log)
-    appender._backoff._creates_ms.clear()
-    appender._backoff.answered(100)  # else offers are not worth their writes: calls take no time here
-    appender._meet_rivals()._served_at = appender._backoff.won_at + 1  # as if a rival had committed its last append
+    backoff = appender.contention.backoff
+    backoff._creates_ms.clear()
+    backoff.answered(100)  # else offers are not worth their writes: calls take no time here
+    appender.meet_rivals().own.served_at = backoff.won_at + 1  # as if a rival had committed its last append
 
 
 def nothing_there(scene: Scene) -> Process:

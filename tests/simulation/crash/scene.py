@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.append.queue import Ticket
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
+from fenceline.append.group import Ticket
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -260,7 +260,7 @@ class Scene:
         for request in requests[:-1]:
             entry = log.producing.prepared(appender.partition, known.item.topic, request, is_new=True)
             tickets.append(Ticket(entry, log.producing.deadline()))
-        appender._queue.extend(tickets)
+            appender.queue.add(tickets[-1])
         answer = log.append(name, partition, requests[-1])
         for request, outcome in zip(requests, [*(ticket.outcome for ticket in tickets), answer], strict=True):
             assert isinstance(outcome, Appended), outcome

@@ -14,8 +14,8 @@ import pytest
 from fenceline.access import fence_markers
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.ownership import own
-from fenceline.append.appender import Appender
-from fenceline.append.queue import Group
+from fenceline.append import commit
+from fenceline.append.group import Group
 from fenceline.errors import AlreadyCommittedError, FencelineError, ProducerFencedError
 from fenceline.format.segment import parse_segment
 from fenceline.log import checkpoint
@@ -156,15 +156,14 @@ def test_a_change_that_no_row_tells_of_is_found() -> None:
 
 
 def test_a_lost_answer_that_is_taken_for_a_rivals_object_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Appender, "_meet", _meet_without_write_id)
+    monkeypatch.setattr(commit, "resolve_existing_segment", _resolve_without_write_id)
     with pytest.raises(AssertionError, match="is there twice"):
         list(run_writes(BY_NAME["append, cold"]))
 
 
-def _meet_without_write_id(self: Appender, group: Group, key: str, *, was_unknown: bool) -> None:
-    found = parse_segment(self._context.objects.get(key))
-    self._dissolve(group)
-    self.partition.fold(found)
+def _resolve_without_write_id(partition: Partition, group: Group, *, was_unknown: bool) -> commit.Lost:
+    key = partition.segment_key(group.base.next_offset)
+    return commit.Lost(parse_segment(partition.context.objects.get(key)))
 
 
 def test_an_append_that_leans_on_a_topic_without_its_object_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ NAMES = (
     "access.session_cache",
     "append.appender",
     "append.commit",
+    "append.contention",
+    "append.group",
     "append.queue",
     "log.checkpoint",
     "log.context",

@@ -12,7 +12,7 @@ from typing import Any
 
 from fenceline.adapters.sqlite.items import SqliteItemStore
 from fenceline.adapters.sqlite.objects import SqliteObjectStore
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import OffsetMismatchError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.keys import parse_segment_key, segment_key, topic_item
 from fenceline.model.requests import ReadRequest

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from fenceline.append import combiner, offering, offers, round_keeper
 from fenceline.append.appender import Appender
-from fenceline.append.commit import GroupCommit
-from fenceline.append.offering import OwnOffer, OwnOffers
-from fenceline.append.queue import Group
+from fenceline.append.combining import combiner, offers, round_item
+from fenceline.append.combining.own_offers import OwnOffer, OwnOffers
+from fenceline.append.combining.round_item import RoundView
+from fenceline.append.group import Group
 from fenceline.format.segment import Segment
 from fenceline.model.results import Appended
 from fenceline.ports import Change, Delete, NoAnswer, Put, VersionMoved
@@ -120,7 +120,7 @@ def draw_ghosts(seed: int) -> Plan:
 def _contending(run: LogRun) -> Iterator[None]:
     """Let processes offer whatever a call costs, and every fourth seed have one of the version before."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offering, "WORTH_MS", -1_000_000)  # every call takes as long as every other
+        patch.setattr(combiner, "WORTH_MS", -1_000_000)  # every call takes as long as every other
         if run.seed % 4 == 0:
             _let_one_take_turns(patch)
         yield
@@ -128,14 +128,14 @@ def _contending(run: LogRun) -> Iterator[None]:
 
 def _let_one_take_turns(patch: pytest.MonkeyPatch) -> None:
     """Let one process be of the version before, which knows of no offers."""
-    concede, meet_rivals = Appender._concede, Appender._meet_rivals
+    concedes, meet_rivals = Appender._concedes, Appender.meet_rivals
 
     def is_old(self: Appender) -> bool:
         runtime: Any = self._context.runtime
         return bool(runtime._process.name == "p0")
 
-    patch.setattr(Appender, "_concede", lambda self, group: not is_old(self) and concede(self, group))
-    patch.setattr(Appender, "_meet_rivals", lambda self: None if is_old(self) else meet_rivals(self))
+    patch.setattr(Appender, "_concedes", lambda self, group: not is_old(self) and concedes(self, group))
+    patch.setattr(Appender, "meet_rivals", lambda self: None if is_old(self) else meet_rivals(self))
 
 
 def segments_of(run: LogRun) -> Iterator[Segment]:
@@ -202,25 +202,27 @@ def _count_writes(patch: pytest.MonkeyPatch, met: Counter[str]) -> None:
 
 
 def _count_creates(patch: pytest.MonkeyPatch, met: Counter[str]) -> None:
-    create, combine = GroupCommit._create, combiner.Combiner._combine
+    create, combine = Appender._create, combiner.Combiner._combine
 
-    def created(self: GroupCommit, group: Group) -> None:
+    def created(self: Appender, group: Group) -> None:
         create(self, group)
         lists = group.segment is not None and group.segment.metadata.offers
-        met["a create that lists offers was not answered"] += bool(lists and group.is_unknown and self._group is group)
+        met["a create that lists offers was not answered"] += bool(
+            lists and group.is_unknown and self.queue.group is group
+        )
 
     def combined(self: combiner.Combiner, *, is_patient: bool = True) -> bool:
         done = combine(self, is_patient=is_patient)
-        group = self._queue._group
+        group = self._queue.group
         met["a process created with what another one had bound"] += not is_patient and group is not None
         return done
 
-    patch.setattr(GroupCommit, "_create", created)
+    patch.setattr(Appender, "_create", created)
     patch.setattr(combiner.Combiner, "_combine", combined)
 
 
 def _count_outcomes(patch: pytest.MonkeyPatch, met: Counter[str]) -> None:
-    answer, note_segment, note_done = OwnOffers._answer, OwnOffers._note_segment, OwnOffers._note_done
+    answer, note_segment, note_done = OwnOffers._answer, OwnOffers.note_segment, OwnOffers.note_done
     leave, end = offers.leave, combiner.Combiner._end
 
     def answered(self: OwnOffers, own: OwnOffer, base: int, segment: Segment | None = None) -> None:
@@ -229,25 +231,25 @@ def _count_outcomes(patch: pytest.MonkeyPatch, met: Counter[str]) -> None:
 
     def noted(self: OwnOffers, offset: int, segment: Segment) -> None:
         note_segment(self, offset, segment)
-        met["a rival won where an offer was bound"] += bool(self._unanswered())
+        met["a rival won where an offer was bound"] += bool(self.unanswered())
 
     def done(self: OwnOffers, known: offers.Round) -> None:
-        met["the round had the answer"] += any(known.done.get(own.id, -1) >= 0 for own in self._unanswered())
+        met["the round had the answer"] += any(known.done.get(own.id, -1) >= 0 for own in self.unanswered())
         note_done(self, known)
 
     def left(known: offers.Round, offset: int, listed: Sequence[str] | None) -> offers.Round:
         met["the log start passed what was bound"] += listed is None
         return leave(known, offset, listed)
 
-    def ended(self: combiner.Combiner, scene: Any) -> None:
-        there = {offer.id for offer in scene.offers}
-        met["a sealed log had free offers"] += any(own.id in there for own in self._unanswered())
-        end(self, scene)
+    def ended(self: combiner.Combiner, view: RoundView) -> None:
+        there = {offer.id for offer in view.offers}
+        met["a sealed log had free offers"] += any(own.id in there for own in self.own.unanswered())
+        end(self, view)
 
-    patch.setattr(offering.OwnOffers, "_answer", answered)
-    patch.setattr(offering.OwnOffers, "_note_segment", noted)
-    patch.setattr(offering.OwnOffers, "_note_done", done)
-    patch.setattr(round_keeper, "leave", left)
+    patch.setattr(OwnOffers, "_answer", answered)
+    patch.setattr(OwnOffers, "note_segment", noted)
+    patch.setattr(OwnOffers, "note_done", done)
+    patch.setattr(round_item, "leave", left)
     patch.setattr(combiner.Combiner, "_end", ended)
 
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Protocol
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format.control import EXCLUSIVE
 from fenceline.model.record import Record

@@ -11,11 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from fenceline.append import combiner
-from fenceline.append.combiner import Combiner
-from fenceline.append.offering import OwnOffer, OwnOffers
-from fenceline.append.offers import Offer, Round
-from fenceline.append.round_keeper import Scene
+from fenceline.append.combining import combiner
+from fenceline.append.combining.offers import Offer, Round
+from fenceline.append.combining.own_offers import NewOffers, OwnOffer, OwnOffers
+from fenceline.append.combining.round_item import RoundItem, RoundView
 from fenceline.ports import Change, Delete, Item, NotFound, Put
 from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.scenario import PATIENT_MS, Plan
@@ -66,7 +65,7 @@ def pauses(seed: int) -> Plan:
 @GUARDS.guard(rivals, seed=1)
 def leaves_the_round_unread(patch: Patch) -> None:
     """Move the round on without reading the segment at its offset."""
-    patch.setattr(Combiner, "_listed_at", lambda self, known: ())
+    patch.setattr(RoundItem, "listed_at", lambda self, known: ())
 
 
 @GUARDS.guard(rivals, seed=6)
@@ -77,34 +76,34 @@ def forgets_what_is_done(patch: Patch) -> None:
         return [offer for offer in offers if offer.id not in known.bound]
 
     patch.setattr(combiner, "free_offers", free)
-    patch.setattr(Combiner, "_note_done", lambda self, known: None)
+    patch.setattr(OwnOffers, "note_done", lambda self, known: None)
 
 
 @GUARDS.guard(freezes, seed=39)
 def reads_the_offers_first(patch: Patch) -> None:
     """Read the offers before the round: one that is deleted in between was dropped from ``done``, and looks free."""
-    found: dict[Combiner, Sequence[Item]] = {}
-    look, read = Combiner._look, Combiner._read_offers
+    found: dict[RoundItem, Sequence[Item]] = {}
+    look, read = RoundItem.look, RoundItem.read_offers
 
-    def early(self: Combiner) -> Scene | None:
+    def early(self: RoundItem) -> RoundView | None:
         found[self] = read(self)
         self._context.runtime.sleep_ms(100)
         return look(self)
 
-    patch.setattr(Combiner, "_look", early)
-    patch.setattr(Combiner, "_read_offers", lambda self: found[self])
+    patch.setattr(RoundItem, "look", early)
+    patch.setattr(RoundItem, "read_offers", lambda self: found[self])
 
 
 @GUARDS.guard(freezes, seed=9)
 def writes_over_any_round(patch: Patch) -> None:
     """Write the round whatever version it has by now."""
-    bind = Combiner._bind
+    bind = RoundItem.bind
 
-    def blind(self: Combiner, scene: Scene, listed: Sequence[str]) -> bool:
-        stored = self._read_round()
-        return bind(self, scene if stored is None else scene._replace(version=stored.version), listed)
+    def blind(self: RoundItem, view: RoundView, listed: Sequence[str]) -> bool:
+        stored = self.read()
+        return bind(self, view if stored is None else view._replace(version=stored.version), listed)
 
-    patch.setattr(Combiner, "_bind", blind)
+    patch.setattr(RoundItem, "bind", blind)
 
 
 @GUARDS.guard(pauses, seed=7)
@@ -123,7 +122,7 @@ def withdraws_what_is_gone(patch: Patch) -> None:
 
     def lenient(self: OwnOffers, free: Sequence[OwnOffer], stored: Item) -> list[Change]:
         there = self._context.items.get([own.key for own in free])
-        moved = Put(self._round_key, stored.value, stored.version + 1, stored.version)
+        moved = Put(self._round.key, stored.value, stored.version + 1, stored.version)
         return [moved, *(Delete(own.key, own.version) for own in free if own.key in there)]
 
     patch.setattr(OwnOffers, "_withdrawal", lenient)
@@ -133,49 +132,49 @@ def withdraws_what_is_gone(patch: Patch) -> None:
 @GUARDS.guard(freezes, seed=3)
 def lists_what_is_not_bound(patch: Patch) -> None:
     """Create a segment that lists offers without a write of the round."""
-    patch.setattr(Combiner, "_bind", lambda self, scene, listed: True)
+    patch.setattr(RoundItem, "bind", lambda self, view, listed: True)
 
 
 @GUARDS.guard(combining.draw_ghosts, seed=1)
 def believes_ghosts(patch: Patch) -> None:
     """Read the segment at the round's offset also below the log start: what is not found there is free."""
 
-    def trusting(self: Combiner, known: Round) -> Sequence[str]:
+    def trusting(self: RoundItem, known: Round) -> Sequence[str]:
         try:
             return self._context.segment(self._partition.segment_key(known.offset)).metadata.offers
         except NotFound:
             return ()
 
-    patch.setattr(Combiner, "_listed_at", trusting)
+    patch.setattr(RoundItem, "listed_at", trusting)
 
 
 @GUARDS.guard(racers, seed=40)
 def refuses_without_withdrawal(patch: Patch) -> None:
     """Check an offer that is refused by itself, while it still is one."""
-    withdraw = OwnOffers._withdraw
+    withdraw = OwnOffers.withdraw
 
     def hasty(self: OwnOffers, offers: Sequence[OwnOffer]) -> None:
-        if self._now() < min(own.ticket.until_ms for own in offers) - self._reserve_ms:
+        if self._now() < min(own.ticket.until_ms for own in offers) - self.reserve_ms:
             for own in offers:
                 own.ticket.is_withdrawn = True
-            self._take_back(offers)
+            self.take_back(offers)
         else:
             withdraw(self, offers)
 
-    patch.setattr(OwnOffers, "_withdraw", hasty)
+    patch.setattr(OwnOffers, "withdraw", hasty)
 
 
 @GUARDS.guard(lost_answers, seed=6)
 def takes_no_answer_for_no_put(patch: Patch) -> None:
     """Queue again what was offered by a write that was not answered."""
-    offer = OwnOffers._offer
+    offer = OwnOffers.offer
 
-    def forgetful(self: OwnOffers) -> bool:
+    def forgetful(self: OwnOffers) -> NewOffers | None:
         done = offer(self)
-        self._take_back([own for own in self._unanswered() if not own.is_seen])
+        self.take_back([own for own in self.unanswered() if not own.is_seen])
         return done
 
-    patch.setattr(OwnOffers, "_offer", forgetful)
+    patch.setattr(OwnOffers, "offer", forgetful)
 
 
 @pytest.mark.parametrize("guard", GUARDS.all, ids=str)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.append import checks
+from fenceline.append import checks, commit
 from fenceline.append.appender import Appender
-from fenceline.append.queue import Group
+from fenceline.append.group import Group
 from fenceline.compaction import compact as compaction
 from fenceline.compaction.copy import Newest, Source, newest_offsets
 from fenceline.format import control, keys
@@ -80,26 +80,21 @@ def compactions(seed: int) -> Plan:
 @GUARDS.guard(lost_answers, seed=7)
 def takes_no_object_for_its_own(patch: Patch) -> None:
     """Take a 412 for a rival's, whatever its write-id."""
-    meet = Appender._meet
+    resolve = commit.resolve_existing_segment
 
-    def blind(self: Appender, group: Group, key: str, **told: bool) -> None:
+    def blind(partition: Partition, group: Group, **told: bool) -> commit.Committed | commit.Lost | commit.Gone:
         segment = group.segment
         assert segment is not None
         group.segment = segment._replace(metadata=segment.metadata._replace(write_id="another"))
-        meet(self, group, key, **told)
+        return resolve(partition, group, **told)
 
-    patch.setattr(Appender, "_meet", blind)
+    patch.setattr(commit, "resolve_existing_segment", blind)
 
 
 @GUARDS.guard(rivals, seed=7)
 def takes_every_object_for_its_own(patch: Patch) -> None:
     """Take a 412 for the echo of one's own create."""
-
-    def greedy(self: Appender, group: Group, key: str, **told: bool) -> None:
-        group.is_created = True
-        self._confirm(group)
-
-    patch.setattr(Appender, "_meet", greedy)
+    patch.setattr(commit, "resolve_existing_segment", lambda partition, group, **told: commit.confirm(partition, group))
 
 
 @GUARDS.guard(rivals, seed=3)
@@ -129,12 +124,12 @@ def judges_no_sequence(patch: Patch) -> None:
 def looks_not_after_the_create(patch: Patch) -> None:
     """Acknowledge what was created without another look at the items (I7)."""
 
-    def hasty(self: Appender, group: Group) -> None:
+    def hasty(partition: Partition, group: Group) -> commit.Committed:
         assert group.segment is not None
-        self.partition.fold(group.segment)
-        self._finish(group)
+        partition.fold(group.segment)
+        return commit.Committed()
 
-    patch.setattr(Appender, "_confirm", hasty)
+    patch.setattr(commit, "confirm", hasty)
 
 
 @GUARDS.guard(lost_answers, seed=7)
@@ -144,8 +139,8 @@ def tries_elsewhere_after_no_answer(patch: Patch) -> None:
 
     def restless(self: Appender, group: Group) -> None:
         create(self, group)
-        if self._group is group and group.is_unknown:
-            self._dissolve(group)
+        if self.queue.group is group and group.is_unknown:
+            self.queue.dissolve(group)
 
     patch.setattr(Appender, "_create", restless)
 

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.model.record import Record
 from fenceline.model.requests import Acknowledgement, ReadRequest

@@ -25,8 +25,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.append.region_markers import ResponseEntry
-from fenceline.append.replicated import ReplicatedEntry
+from fenceline.append.entries.region_markers import ResponseEntry
+from fenceline.append.entries.replicated import ReplicatedEntry
 from fenceline.log import region_state
 from fenceline.log.region_state import Asked
 from fenceline.model.results import SegmentList

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError, OffsetOutOfRangeError, ProducerFencedError
 from fenceline.model.requests import OwnTarget, ReadRequest
 from fenceline.model.subscription import GroupOffset

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef
 from fenceline.model.transaction import ProducerPair

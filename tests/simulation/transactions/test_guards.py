@@ -11,8 +11,8 @@ import pytest
 from fenceline import limits
 from fenceline.access.ownership import read_guard
 from fenceline.append import checks
-from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
-from fenceline.append.transaction_markers import EndEntry
+from fenceline.append.admission_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.entries.transaction_markers import EndEntry
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
 from fenceline.ports import Check, Put

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.append.access_markers import GrantEntry, ShareEntry
-from fenceline.append.entry import Marked, Stamped
+from fenceline.append.entries.access_markers import GrantEntry, ShareEntry
+from fenceline.append.entries.entry import Marked, StoredBatch
 from fenceline.errors import ProducerFencedError
 from fenceline.log.state import PartitionState, TentativeState
 from tests.support.runtime import START_MS
@@ -36,7 +36,7 @@ HELD_3 = PartitionState(next_offset=50, topic_epoch=3, access_mode="Exclusive", 
 def test_a_marker_is_appended_stands_already_or_is_lost(entry: Any, state: PartitionState, expected: str) -> None:
     verdict = entry.check(TentativeState(state, {}), START_MS)
     if expected == "appended":
-        assert isinstance(verdict, Stamped)
+        assert isinstance(verdict, StoredBatch)
         assert verdict.header.leader_epoch == entry.epoch
         assert verdict.answer == Marked(state.next_offset)
     elif expected == "stands":

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
+from fenceline.append.admission_answer import AskCoordinator
 from fenceline.append.checks import Accepted, AdmitFirst, Duplicate, Refused, SessionStatus, Terms, check_append
-from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.errors import SessionExpiredError
 from fenceline.format.batch import BatchHeader
 from fenceline.log.state import BatchEvent, MarkerEvent, OpenTransaction, PartitionState, ProducerState, advance

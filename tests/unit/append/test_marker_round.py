@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.append.access_markers import GrantEntry
-from fenceline.append.entry import Marked
+from fenceline.append.entries.access_markers import GrantEntry
+from fenceline.append.entries.entry import Marked
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     ContendedError,

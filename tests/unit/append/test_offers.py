@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fenceline import limits
 from fenceline.append.checks import Terms
-from fenceline.append.offers import (
+from fenceline.append.combining.offers import (
     LOST,
     Offer,
     Round,
@@ -23,7 +23,7 @@ from fenceline.append.offers import (
     offer_to_value,
     without_absent,
 )
-from fenceline.append.request import BatchEntry, is_small_batch
+from fenceline.append.entries.batch import BatchEntry, is_small_batch
 from fenceline.format import keys
 from fenceline.format.batch import encode
 from fenceline.format.item_size import size_of

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fenceline import limits
-from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
-from fenceline.append.entry import Marked, Stamped
-from fenceline.append.transaction_markers import EndEntry
+from fenceline.append.admission_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.entries.entry import Marked, StoredBatch
+from fenceline.append.entries.transaction_markers import EndEntry
 from fenceline.format import control
 from fenceline.log.context import Context, Instant
 from fenceline.log.state import (
@@ -84,7 +84,7 @@ def test_a_marker_is_appended_done_or_the_coordinator_s(
     for one, wanted in ((entry, expected), (replace(entry, prepared=prepared), once_prepared)):
         verdict = one.check(tentative(state, known), START_MS + 30_000)
         if wanted == APPENDED:
-            assert isinstance(verdict, Stamped), rule
+            assert isinstance(verdict, StoredBatch), rule
             assert verdict.answer == Marked(50)
         else:
             assert verdict == (Marked(50) if wanted == DONE else AskCoordinator(SEEN)), rule
@@ -93,7 +93,7 @@ def test_a_marker_is_appended_done_or_the_coordinator_s(
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_marker_is_kafka_s_with_the_bumped_epoch_and_the_topic_epoch_in_force(is_commit: bool) -> None:
     verdict = EndEntry(P, 3, is_commit).check(tentative(open_at(2), wrote(2)), START_MS)
-    assert isinstance(verdict, Stamped)
+    assert isinstance(verdict, StoredBatch)
     header = verdict.header
     assert (header.base_offset, header.leader_epoch, header.producer_id, header.producer_epoch) == (50, 4, P, 3)
     assert (header.is_control, header.is_transactional) == (True, True)
@@ -103,7 +103,7 @@ def test_a_marker_is_kafka_s_with_the_bumped_epoch_and_the_topic_epoch_in_force(
 def test_a_marker_lapses_with_nothing(prepared: CoordinatorAnswer) -> None:
     """A day after everything expired, the log still says that the transaction is open, or past."""
     late = START_MS + 9 * DAY_MS
-    assert isinstance(EndEntry(P, 3, True).check(tentative(open_at(2), wrote(2)), late), Stamped)
+    assert isinstance(EndEntry(P, 3, True).check(tentative(open_at(2), wrote(2)), late), StoredBatch)
     assert EndEntry(P, 3, True, prepared).check(tentative(CLOSED, ended(4)), late) == Marked(50)
 
 

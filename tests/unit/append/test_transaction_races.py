@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from fenceline.append.admission_answer import AskCoordinator
 from fenceline.append.checks import Accepted, Terms, check_append
-from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.entry import Marked, Stamped
-from fenceline.append.transaction_markers import EndEntry
+from fenceline.append.entries.entry import Marked, StoredBatch
+from fenceline.append.entries.transaction_markers import EndEntry
 from fenceline.format.batch import BatchHeader
 from fenceline.format.segment import SegmentMetadata
 from fenceline.log.state import (
@@ -134,10 +134,10 @@ class World:
         if isinstance(verdict, AskCoordinator):
             return
         is_its_own = self.state == "Prepare" and self.epoch == epoch
-        if isinstance(verdict, Stamped):
+        if isinstance(verdict, StoredBatch):
             assert is_its_own or self.has_forgotten, "a marker lands while its transaction is prepared"
             self.append(verdict.header, verdict.body)
-        assert isinstance(verdict, Stamped | Marked)
+        assert isinstance(verdict, StoredBatch | Marked)
         self.is_marked = self.is_marked or is_its_own
 
     def append(self, header: BatchHeader, body: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fenceline import errors
-from fenceline.append.request import AppendRequest
+from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import batch
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from typing import Any
 from weakref import ref
 
 import pytest
@@ -18,7 +17,7 @@ from tests.support.service import TOPIC, append, partitions_of, serve
 class FakeAppender:
     """An appender that appends nothing."""
 
-    def __init__(self, partition: Partition, keep: Callable[[Any], None]) -> None:
+    def __init__(self, partition: Partition, keep: Callable[[Partition], None]) -> None:
         self.partition = partition
         self.keep = keep
         self.is_idle = True
@@ -108,7 +107,7 @@ def test_an_appender_in_which_a_request_is_left_is_kept_again(table: Partitions)
     made = appender(table)
     get(table, 1, 2)
     made.is_idle = False
-    made.keep(made)
+    made.keep(made.partition)
     gone = ref(made)
     del made
     get(table, 1, 2)
@@ -119,6 +118,6 @@ def test_an_appender_in_which_a_request_is_left_is_kept_again(table: Partitions)
 def test_an_ended_incarnation_is_not_kept_again(table: Partitions) -> None:
     made = appender(table)
     table.forget("id", 1)
-    made.keep(made)
+    made.keep(made.partition)
     assert table.kept() == []
     assert appender(table) is not made

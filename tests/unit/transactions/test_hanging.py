@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fenceline import limits
-from fenceline.append.entry import Stamped
+from fenceline.append.entries.entry import StoredBatch
 from fenceline.errors import InvalidTxnStateError
 from fenceline.log.state import OpenTransaction, PartitionState, TentativeState
 from fenceline.model.transaction import (
@@ -117,4 +117,4 @@ def test_an_abort_is_appended_only_where_exactly_its_epoch_is_open(epoch: int | 
     opened = {} if epoch is None else {7: OpenTransaction(epoch, 40, NOW)}
     state = PartitionState(next_offset=50, topic_epoch=4, open_transactions=opened)
     verdict = AbortEntry(7, 5).check(TentativeState(state, {7: None}, 0), NOW)
-    assert isinstance(verdict, Stamped if epoch == 5 else InvalidTxnStateError)
+    assert isinstance(verdict, StoredBatch if epoch == 5 else InvalidTxnStateError)

@@ -22,7 +22,7 @@ from fenceline.access.claims.snapshot import SnapshotQuery, read_snapshot, settl
 from fenceline.access.producer import PENDING, ProducerRecord, granted_producer, record_from_item, withdrawn
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
-from fenceline.append.access_markers import GrantEntry, ShareEntry
+from fenceline.append.entries.access_markers import GrantEntry, ShareEntry
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,

@@ -21,7 +21,7 @@ from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_f
 from fenceline.access.resources import Resource, check_wanted
 from fenceline.access.rules import access_from_item
 from fenceline.access.session import SessionItem, session_from_item
-from fenceline.append.access_markers import GrantEntry
+from fenceline.append.entries.access_markers import GrantEntry
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,

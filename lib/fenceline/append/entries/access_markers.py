@@ -8,32 +8,25 @@ Not here: which sessions get access; see ``access``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from fenceline.append.entry import Marked, SegmentOrigin, Stamped
+from fenceline.append.entries.entry import Entry, Marked, StoredBatch, stored_marker
 from fenceline.errors import ProducerFencedError
 from fenceline.format import control
-from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.log.state import PartitionState, TentativeState
 
 
 @dataclass(frozen=True, slots=True)
-class GrantEntry:
+class GrantEntry(Entry):
     """The marker that gives a session exclusive access, with its epoch."""
 
     session_id: str
     epoch: int
-    size: int = field(default=0, init=False)
-    producer_id: int | None = field(default=None, init=False)
-    is_internal: bool = field(default=True, init=False)
-    goes_alone: bool = field(default=True, init=False)
-    is_urgent: bool = field(default=True, init=False)
-    origin: SegmentOrigin | None = field(default=None, init=False)
-    is_going_allowed: bool = field(default=False, init=False)
+    goes_alone = True
+    is_urgent = True
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | ProducerFencedError:
         """Return the marker as it would be stored, where it is already, or that another claim came first."""
         state = tentative.state
         # model: Access, "the marker's epoch is above the state's"
@@ -45,20 +38,15 @@ class GrantEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareEntry:
+class ShareEntry(Entry):
     """The marker back to shared access, in the same epoch, after an exclusive session that has ended."""
 
     epoch: int
     session_id: str  # the session that has ended
-    size: int = field(default=0, init=False)
-    producer_id: int | None = field(default=None, init=False)
-    is_internal: bool = field(default=True, init=False)
-    goes_alone: bool = field(default=True, init=False)
-    is_urgent: bool = field(default=True, init=False)
-    origin: SegmentOrigin | None = field(default=None, init=False)
-    is_going_allowed: bool = field(default=False, init=False)
+    goes_alone = True
+    is_urgent = True
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | ProducerFencedError:
         """Return the marker as it would be stored, where it is already, or that another claim came first."""
         state = tentative.state
         if state.topic_epoch == self.epoch and state.access_mode == SHARED:
@@ -76,17 +64,11 @@ def lost(state: PartitionState) -> ProducerFencedError:
     )
 
 
-def exclusive_marker(state: PartitionState, session_id: str, epoch: int, now_ms: int) -> Stamped:
+def exclusive_marker(state: PartitionState, session_id: str, epoch: int, now_ms: int) -> StoredBatch:
     """Return the marker that gives ``session_id`` exclusive access with ``epoch``, at the state's next offset."""
-    return _stamped(state, {"mode": EXCLUSIVE, "session_id": session_id}, epoch, now_ms)
+    return stored_marker(state, control.ACCESS, {"mode": EXCLUSIVE, "session_id": session_id}, now_ms, epoch=epoch)
 
 
-def shared_marker(state: PartitionState, now_ms: int) -> Stamped:
+def shared_marker(state: PartitionState, now_ms: int) -> StoredBatch:
     """Return the marker that makes access shared again in the epoch in force, at the state's next offset."""
-    return _stamped(state, {"mode": SHARED, "session_id": None}, state.topic_epoch, now_ms)
-
-
-def _stamped(state: PartitionState, value: dict[str, Any], epoch: int, now_ms: int) -> Stamped:
-    offset = state.next_offset
-    body = control.encode_marker(control.ACCESS, value, base_offset=offset, leader_epoch=epoch, now_ms=now_ms)
-    return Stamped(body, parse_header(body), Marked(offset))
+    return stored_marker(state, control.ACCESS, {"mode": SHARED, "session_id": None}, now_ms)

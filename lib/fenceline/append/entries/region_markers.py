@@ -8,31 +8,26 @@ Not here: when a marker is due (``regions``), and what it does to the state (``l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from fenceline import limits
-from fenceline.append.entry import Marked, Outdated, Stamped
+from fenceline.append.entries.entry import Entry, Marked, Outdated, StoredBatch, stored_marker
 from fenceline.errors import InvalidRequestError, ThrottledError
 from fenceline.format import control
-from fenceline.format.batch import parse_header
 from fenceline.format.region_markers import Request, Response, Skip, SnapshotMark, Updates
 from fenceline.log.region_state import Asked, Origin, Unanswered
 from fenceline.log.state import PartitionState, TentativeState
 
 
-@dataclass(frozen=True, slots=True)
-class _RegionMarkerEntry:
+class _RegionMarkerEntry(Entry):
     """What the entries of all these markers share. Several of them may share a segment."""
 
-    size: ClassVar = limits.REGION_MARKER_BYTES_MAX  # at most
-    producer_id: ClassVar = None
-    is_internal: ClassVar = True
-    goes_alone: ClassVar = False
-    is_urgent: ClassVar = False
-    origin: ClassVar = None
-    is_going_allowed: ClassVar = False
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return limits.REGION_MARKER_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +36,7 @@ class RequestEntry(_RegionMarkerEntry):
 
     request: Request
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | Outdated | ThrottledError:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | Outdated | ThrottledError:
         """Return the marker as it would be stored, that the log has it, or that too many are under way."""
         state = tentative.state
         if state.is_sealed:
@@ -56,7 +51,7 @@ class RequestEntry(_RegionMarkerEntry):
                 "too many snapshots of the partition wait for answers; ask again once one of them is complete: "
                 f"under_way={len(under_way)}"
             )
-        return _stamped(state, control.SNAPSHOT_REQUEST, self.request.to_value(), now_ms)
+        return stored_marker(state, control.SNAPSHOT_REQUEST, self.request.to_value(), now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +65,14 @@ class ResponseEntry(_RegionMarkerEntry):
     unanswered: Unanswered
     topic_id: str
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Outdated:
         """Return the marker as it would be stored, or that the REQUEST needs no answer."""
         state, asked = tentative.state, self.unanswered
         if state.is_sealed or asked not in state.regions.unanswered:
             return Outdated()
         # model: Snapshot, "the position of the REQUEST"
         answer = Response(asked.snapshot_id, asked.origin, self.topic_id, asked.position, asked.origins, asked.taken)
-        return _stamped(state, control.SNAPSHOT_RESPONSE, answer.to_value(), now_ms)
+        return stored_marker(state, control.SNAPSHOT_RESPONSE, answer.to_value(), now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +86,7 @@ class SnapshotEntry(_RegionMarkerEntry):
     snapshot_id: str
     regions: Sequence[str]
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | Outdated:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | Outdated:
         """Return the marker as it would be stored, that the log has it, or that it is not due."""
         state, regions = tentative.state, tentative.state.regions
         if state.is_sealed:
@@ -102,7 +97,7 @@ class SnapshotEntry(_RegionMarkerEntry):
         if asked is None or asked.local is None:
             return Outdated()
         is_final = asked.is_final(self.regions)
-        return _stamped(state, control.SNAPSHOT, _completed(asked, asked.local, is_final).to_value(), now_ms)
+        return stored_marker(state, control.SNAPSHOT, _completed(asked, asked.local, is_final).to_value(), now_ms)
 
 
 def _completed(asked: Asked, local: int, is_final: bool) -> SnapshotMark:
@@ -116,12 +111,12 @@ class UpdateEntry(_RegionMarkerEntry):
 
     updates: Updates
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Outdated:
         """Return the marker as it would be stored."""
         state = tentative.state
         if state.is_sealed:
             return Outdated()
-        return _stamped(state, control.SUBSCRIPTION_UPDATE, self.updates.to_value(), now_ms)
+        return stored_marker(state, control.SUBSCRIPTION_UPDATE, self.updates.to_value(), now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +132,7 @@ class SkipEntry(_RegionMarkerEntry):
     position: Origin | None
     begins_life: bool = False
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated | InvalidRequestError:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Outdated | InvalidRequestError:
         """Return the marker as it would be stored, or that the position has moved since."""
         state, skip, position = tentative.state, self.skip, self.position
         if state.is_sealed or not self._begins or state.origins.get(skip.origin) != position:  # I18
@@ -151,7 +146,7 @@ class SkipEntry(_RegionMarkerEntry):
                 f"records={count} to_offset={skip.to_offset}",
                 field="to_offset",
             )
-        return _stamped(state, control.SKIP, skip.to_value(), now_ms)
+        return stored_marker(state, control.SKIP, skip.to_value(), now_ms)
 
     @property
     def _begins(self) -> bool:
@@ -172,9 +167,3 @@ def too_many_regions(region: str, state: PartitionState) -> InvalidRequestError:
         f"topic anew: region={region} regions={len(state.origins)}",
         field="regions",
     )
-
-
-def _stamped(state: PartitionState, marker_type: int, value: Mapping[str, Any], now_ms: int) -> Stamped:
-    offset = state.next_offset
-    body = control.encode_marker(marker_type, value, base_offset=offset, leader_epoch=state.topic_epoch, now_ms=now_ms)
-    return Stamped(body, parse_header(body), Marked(offset))

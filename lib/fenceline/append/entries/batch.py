@@ -9,14 +9,13 @@ Not here: the checks against the log's state; see ``checks``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 from fenceline import limits
-from fenceline.append.access_markers import shared_marker
+from fenceline.append.admission_answer import AskCoordinator
 from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, check_append
-from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.entry import Outcome, Stamped
+from fenceline.append.entries.access_markers import shared_marker
+from fenceline.append.entries.entry import Entry, Outcome, StoredBatch
 from fenceline.errors import (
     InvalidRecordError,
     InvalidRequestError,
@@ -121,31 +120,25 @@ def _check_transactional_id(transactional_id: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchEntry:
+class BatchEntry(Entry):
     """A batch that its topic takes, ready for the queue."""
 
     batch: CheckedBatch
     terms: Terms
     is_log_append_time: bool
-    is_internal: ClassVar = False
-    goes_alone: ClassVar = False
-    is_urgent: ClassVar = False
-    origin: ClassVar = None
-    is_going_allowed: ClassVar = False
+    size: int = field(init=False)
+    producer_id: int | None = field(init=False)
+    is_internal = False
 
-    @property
-    def size(self) -> int:
-        return self.batch.header.size
-
-    @property
-    def producer_id(self) -> int | None:
+    def __post_init__(self) -> None:
         header = self.batch.header
-        return header.producer_id if header.has_producer else None
+        object.__setattr__(self, "size", header.size)
+        object.__setattr__(self, "producer_id", header.producer_id if header.producer_id >= 0 else None)
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Outcome:
         """Return the batch as it would be stored after the tentative state, or the answer that it gets instead."""
         state, header = tentative.state, self.batch.header
-        producer = tentative.producers.get(header.producer_id) if header.has_producer else None
+        producer = None if self.producer_id is None else tentative.producers.get(self.producer_id)
         verdict = check_append(
             state, producer, header, self.terms, now_ms=now_ms, producers_dropped=tentative.producers_dropped
         )
@@ -165,7 +158,7 @@ class BatchEntry:
         )
         is_as_sent = append_time is None  # but for what `stamp` sets
         stamped = header.stamped(state.next_offset, state.topic_epoch) if is_as_sent else parse_header(body)
-        more: tuple[Stamped, ...] = ()
+        more: tuple[StoredBatch, ...] = ()
         if verdict.goes_back_to_shared:
             # The marker follows the records. From it on the exclusive session that has ended is fenced.
             # model: Access, "the marker is in the records' segment"
@@ -176,10 +169,10 @@ class BatchEntry:
             count=stamped.count,
             duplicate=False,
             topic_epoch=stamped.leader_epoch,
-            expected_offset_checked=self.terms.is_expecting,
+            expected_offset_checked=verdict.expected_offset_checked,
             timestamp=-1 if append_time is None else append_time,
         )
-        return Stamped(body, stamped, answer, more)
+        return StoredBatch(body, stamped, answer, more)
 
 
 def is_small_batch(entry: object) -> bool:

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 from fenceline import limits
-from fenceline.append.entry import Marked, Outdated, SegmentOrigin, Stamped
-from fenceline.append.region_markers import too_many_regions
+from fenceline.append.entries.entry import Entry, Marked, Outdated, SegmentOrigin, StoredBatch
+from fenceline.append.entries.region_markers import too_many_regions
 from fenceline.errors import InvalidRequestError
 from fenceline.format import control
 from fenceline.format.batch import has_right_crc, parse_header, stamp
@@ -34,7 +33,7 @@ _CHAIN = re.compile(r"[0-9a-f]{0,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicatedEntry:
+class ReplicatedEntry(Entry):
     """The batches of one replicated segment.
 
     Args:
@@ -51,13 +50,11 @@ class ReplicatedEntry:
     position: Origin | None
     source: Replicated
     batches: Sequence[bytes]
-    producer_id: ClassVar = None
-    is_internal: ClassVar = True
-    goes_alone: ClassVar = True
-    is_urgent: ClassVar = False  # they come as often as local batches, and take turns with those
-    is_going_allowed: ClassVar = False
+    origin: SegmentOrigin | None = field(init=False)
+    goes_alone = True  # not urgent: they come as often as local batches, and take turns with those
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "origin", SegmentOrigin(self.region, self.source))
         known, source = self.position, self.source
         is_legal = LEGAL_REGION.fullmatch(self.region) and LEGAL_ID.fullmatch(source.topic_id)
         if not is_legal or not _CHAIN.fullmatch(source.chain):
@@ -76,11 +73,7 @@ class ReplicatedEntry:
     def size(self) -> int:
         return sum(map(len, self.batches))
 
-    @property
-    def origin(self) -> SegmentOrigin:
-        return SegmentOrigin(self.region, self.source)
-
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated | InvalidRequestError:  # noqa: ARG002
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Outdated | InvalidRequestError:  # noqa: ARG002
         """Return the batches as they would be stored, or that another session was faster."""
         state = tentative.state
         position = state.origins.get(self.region)
@@ -88,11 +81,11 @@ class ReplicatedEntry:
             return Outdated()
         if position is None and len(state.origins) >= limits.ORIGINS_MAX:
             return too_many_regions(self.region, state)
-        parts: list[Stamped] = []
+        parts: list[StoredBatch] = []
         offset, answer = state.next_offset, Marked(state.next_offset)
         for batch in self.batches:
             body = stamp(batch, base_offset=offset, leader_epoch=state.topic_epoch)
-            parts.append(Stamped(body, parse_header(body), answer))
+            parts.append(StoredBatch(body, parse_header(body), answer))
             offset = parts[-1].header.next_offset
         return parts[0]._replace(more=parts[1:])
 

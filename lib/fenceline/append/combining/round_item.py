@@ -1,25 +1,31 @@
-"""The round as one process reads it beside the offers, moves it to the log's end, and writes it ("Combining", I16).
+"""The round's item as one process reads it beside the offers, moves it to the log's end, and writes it (I16).
 
 Rule: each write of the round is conditional on the version that was read, and the offers are read after it. The round
-leaves an offset only after the segment there was read.
+leaves an offset only after the segment there was read ("Combining").
 
-Not here: which offers are bound, and the create that lists them; see ``combiner``. What a round is; see ``offers``.
+Not here: which offers are bound, and the create that lists them; see ``append.combining.combiner``. What a round is;
+see ``append.combining.offers``.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.append.commit import GroupCommit
-from fenceline.append.offering import OwnOffers
-from fenceline.append.offers import Offer, Round, leave, offer_from_item, without_absent
+from fenceline.append.combining.offers import Offer, Round, leave, offer_from_item, without_absent
+from fenceline.append.contention import SAMPLES_MAX
 from fenceline.format import keys
+from fenceline.log.checkpoint import while_alive
+from fenceline.log.context import StaleTopicId
+from fenceline.log.partition import Partition
 from fenceline.ports import Delete, Item, NoAnswer, NotFound, Put, StoreFact, VersionMoved
 
+SAMPLES_MIN = 3  # the first call of an item store also connects to it
 
-class Scene(NamedTuple):
+
+class RoundView(NamedTuple):
     """The round as it would be at the log's end, and the offers that were read after it."""
 
     known: Round  # as it is stored
@@ -29,24 +35,82 @@ class Scene(NamedTuple):
     is_sealed: bool  # the log was known to be sealed before the round was read
 
 
-class RoundKeeper(OwnOffers):
-    """One process's view of a partition's round and offers."""
+class RoundItem:
+    """One process's reads and writes of a partition's round, and its reads of the offers."""
 
-    def __init__(self, queue: GroupCommit) -> None:
-        super().__init__(queue)
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._context = partition.context
+        self.key = keys.round_item(partition.topic_id, partition.partition)
+        self.is_there = False  # as it was last read
         # The round as this process wrote it last. It need not be read again: the next write depends on its version.
         self._written: Item | None = None
+        self._read_ms: deque[int] = deque(maxlen=SAMPLES_MAX)  # what the newest reads took
 
-    def _look(self) -> Scene | None:
-        """Read the round, then the offers; ``None`` if there is no round, or it is ahead of the log as it is known."""
+    def read(self) -> Item | None:
+        """Return the round's item, if there is one.
+
+        Raises:
+            Unavailable: The item store could not be asked.
+        """
+        began_at = self._context.runtime.monotonic_ms()
+        stored = self._context.items.get([self.key]).get(self.key)
+        self._read_ms.append(self._context.runtime.monotonic_ms() - began_at)
+        self.is_there = stored is not None
+        return stored
+
+    def shortest_read_ms(self) -> int:
+        """Return what the shortest of the newest reads took: a busy machine makes any of them long.
+
+        Raises:
+            Unavailable: The item store could not be asked.
+        """
+        while len(self._read_ms) < SAMPLES_MIN:
+            self.read()
+        return min(self._read_ms)
+
+    def make(self) -> bool:
+        """Make the round before the first offer: the sweeper looks for offers only where there is one.
+
+        Returns:
+            False if it is not known whether there is a round, or where the log ends.
+
+        Raises:
+            StaleTopicId: The name no longer leads to this incarnation.
+            Unavailable: The item store could not be asked.
+        """
+        if self.read() is None:
+            end = self._partition.young_end
+            if end is None:
+                return False  # a round beyond the log's end would keep all offers waiting
+            value = Round(end).to_value()
+            version = self._context.runtime.fresh_version()
+            alive = while_alive(self._partition)  # a process that was frozen makes no item that stays for good
+            try:
+                self._context.items.write([Put(self.key, value, version, expected=None), alive])
+            except (VersionMoved, NoAnswer):
+                return False  # the next look shows whether there is one
+        self.is_there = True
+        return True
+
+    def forget_written(self) -> None:
+        """Read the round again before the next write: other processes are likely to have moved it."""
+        self._written = None
+
+    def look(self) -> RoundView | None:
+        """Return the round at the log's end beside the offers; ``None`` if there is none, or it is ahead of the log.
+
+        Raises:
+            StaleTopicId: The name no longer leads to this incarnation.
+            CorruptLogError, Unavailable: As ``Partition.catch_up``, or the item store could not be asked.
+        """
         partition = self._partition
         with partition.lock:
             is_sealed = partition.state.is_sealed and partition.has_young_head
         stored, self._written = None if is_sealed else self._written, None
         if stored is None:
-            stored = self._read_round()
+            stored = self.read()
         if stored is None:
-            self._lose(self._unanswered())
             return None
         known = Round.from_value(stored.value)
         if known.offset > partition.state.next_offset:
@@ -60,15 +124,15 @@ class RoundKeeper(OwnOffers):
             return None  # a round that is moved beyond the log's end would keep all offers waiting
         # Read after the round: an offer that is there now, and not in `done`, was not dropped from it.
         # model: Combining, "round before offers"
-        found = self._read_offers()
+        found = self.read_offers()
         # model: Combining, "leave only what was read"
-        moved = known if known.offset == end else leave(known, end, self._listed_at(known))
+        moved = known if known.offset == end else leave(known, end, self.listed_at(known))
         while self._tidy(moved, found):
-            found = self._read_offers()
+            found = self.read_offers()
         if len(found) < limits.OFFERS_READ_MAX:  # model: Combining, "all offers were read"
             moved = without_absent(moved, found)
         offers = [offer for offer in map(offer_from_item, found) if offer is not None]
-        return Scene(known, stored.version, moved, offers, is_sealed)
+        return RoundView(known, stored.version, moved, offers, is_sealed)
 
     def _tidy(self, known: Round, found: Sequence[Item]) -> bool:
         """Delete some of the offers that are done, and that their processes seem to have left.
@@ -95,17 +159,17 @@ class RoundKeeper(OwnOffers):
             return False
         return is_full
 
-    def _read_offers(self) -> Sequence[Item]:
+    def read_offers(self) -> Sequence[Item]:
         where = keys.offer_items(self._partition.topic_id, self._partition.partition)
         return self._context.items.query(where, limit=limits.OFFERS_READ_MAX)
 
-    def _listed_at(self, known: Round) -> Sequence[str] | None:
+    def listed_at(self, known: Round) -> Sequence[str] | None:
         """Return what the segment at the round's offset lists; ``None`` below the log start."""
         if not known.bound:
             return ()
         # Taken before the look: another thread of a process that was frozen may fold a late create after it.
         base, listed = self._partition.last_listed
-        if not self._is_kept(known.offset):
+        if not is_kept(self._partition, known.offset):
             return None
         if base == known.offset:
             return listed
@@ -115,24 +179,31 @@ class RoundKeeper(OwnOffers):
             return None  # collected since
         # It may have been read long after that look.
         # model: Combining, "lost below the log start"
-        return segment.metadata.offers if self._is_kept(known.offset) else None
+        return segment.metadata.offers if is_kept(self._partition, known.offset) else None
 
-    def _bind(self, scene: Scene, listed: Sequence[str]) -> bool:
+    def bind(self, view: RoundView, listed: Sequence[str]) -> bool:
         """Bind what the segment would list to the log's end. Return False if the round has moved, or may have."""
-        moved = scene.moved
+        moved = view.moved
         # model: Combining, "bound only grows"
         bound = (*moved.bound, *(one for one in listed if one not in moved.bound))
         new = Round(moved.offset, bound, moved.done)
-        if new == scene.known:
+        if new == view.known:
             return True
-        written = Item(self._round_key, scene.version + 1, new.to_value())
+        written = Item(self.key, view.version + 1, new.to_value())
         try:
             # I16: the round's version orders all changes of any offer's fate. A process that loses this write reads
             # the round again, and finds what is bound now.
             # model: Combining, "round on its version"
-            self._context.items.write([Put(written.key, written.value, written.version, scene.version)])
+            self._context.items.write([Put(written.key, written.value, written.version, view.version)])
         except (VersionMoved, NoAnswer):
-            self._soon()
             return False
         self._written = written
         return True
+
+
+def is_kept(partition: Partition, offset: int) -> bool:
+    """Return True if ``offset`` is part of the log, and the topic is there, by a look less than 60 s old (I7)."""
+    try:
+        return partition.is_kept(offset)
+    except StaleTopicId:
+        return False

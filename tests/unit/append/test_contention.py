@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fenceline.append.commit import (
+from fenceline.append.contention import (
     ALONE_TURNS,
     CHANCE_LOSSES,
     GAP,

@@ -4,7 +4,7 @@ Rule: an offer is committed by the segment at N if and only if that segment list
 the round's offset is N and the round binds it. The round leaves N only after the segment at N was read. What is decided
 here is pure: nothing is read or written.
 
-Not here: when a process offers, looks and combines; see ``combiner``.
+Not here: when a process offers, looks and combines; see ``append.combining.combiner``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fenceline import limits
 from fenceline.append.checks import Terms
-from fenceline.append.request import BatchEntry
+from fenceline.append.entries.batch import BatchEntry
 from fenceline.format import keys
 from fenceline.format.batch import CheckedBatch, MalformedBatch, has_right_crc, parse_header
 from fenceline.ports import Item, ItemKey

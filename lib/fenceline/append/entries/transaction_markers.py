@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
-from fenceline.append.entry import Marked, SegmentOrigin, Stamped
+from fenceline.append.admission_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.entries.entry import Entry, Marked, StoredBatch
 from fenceline.format import control
 from fenceline.format.batch import parse_header
 from fenceline.log.state import TentativeState
 
 
 @dataclass(frozen=True, slots=True)
-class EndEntry:
+class EndEntry(Entry):
     """The marker that ends a producer's transaction.
 
     Args:
@@ -31,18 +31,12 @@ class EndEntry:
             asked.
     """
 
-    producer_id: int
+    producer_id: int = field()  # else the base's property would be its default
     producer_epoch: int
     is_commit: bool
     prepared: CoordinatorAnswer | None = None
-    size: int = field(default=0, init=False)
-    is_internal: bool = field(default=True, init=False)
-    goes_alone: bool = field(default=False, init=False)
-    is_urgent: bool = field(default=False, init=False)
-    origin: SegmentOrigin | None = field(default=None, init=False)
-    is_going_allowed: bool = field(default=False, init=False)
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | AskCoordinator:
+    def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | AskCoordinator:
         """Return the marker as it would be stored, that it is done, or that the coordinator must be asked first."""
         state = tentative.state
         opened = state.open_transactions.get(self.producer_id)
@@ -61,7 +55,7 @@ class EndEntry:
         # model: Transaction, "a marker where nothing is open, too"
         return self._stamped(tentative, now_ms)
 
-    def _stamped(self, tentative: TentativeState, now_ms: int) -> Stamped:
+    def _stamped(self, tentative: TentativeState, now_ms: int) -> StoredBatch:
         state = tentative.state
         body = control.encode_transaction_marker(
             self.is_commit,
@@ -71,4 +65,4 @@ class EndEntry:
             leader_epoch=state.topic_epoch,
             now_ms=now_ms,
         )
-        return Stamped(body, parse_header(body), Marked(state.next_offset))
+        return StoredBatch(body, parse_header(body), Marked(state.next_offset))

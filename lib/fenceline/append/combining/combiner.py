@@ -1,11 +1,11 @@
-"""The way of an append through another process's create: rivals, the round, and the create that takes offers along.
+"""Combining: when several processes append to one partition, one creates the segment for all.
 
 Rule: a segment lists only what the round binds to its offset ("Combining", I16).
 
 Rule: none of this is met where no process contends. This module is imported after a create was lost.
 
-Not here: the offers of this process; see ``offering``. How the round is read and written; see ``round_keeper``. The
-create; see ``commit``.
+Not here: the offers of this process; see ``append.combining.own_offers``. How the round is read and written; see
+``append.combining.round_item``. The create; see ``append.commit``.
 """
 
 from __future__ import annotations
@@ -14,16 +14,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from fenceline import limits
-from fenceline.append.commit import GroupCommit
-from fenceline.append.offering import OwnOffer
-from fenceline.append.offers import Round, free_offers, is_young
-from fenceline.append.queue import GroupResult, Ticket, check_group, new_metadata, producer_ids_of
-from fenceline.append.round_keeper import RoundKeeper, Scene
+from fenceline.append.combining.offers import Round, free_offers, is_young
+from fenceline.append.combining.own_offers import OwnOffer, OwnOffers
+from fenceline.append.combining.round_item import RoundItem, RoundView, is_kept
+from fenceline.append.contention import ContentionBackoff
+from fenceline.append.group import GroupResult, Ticket, form_group, producer_ids_of
+from fenceline.append.queue import AppendQueue
 from fenceline.log.checkpoint import advance_checkpoint
 from fenceline.log.context import StaleTopicId
-from fenceline.log.state import TentativeState
+from fenceline.log.partition import Partition
 from fenceline.ports import NotFound, Unavailable
 
+NEXT_LOOK = 0.4  # creates, between two looks for what has become of own offers
+FIRST_LOOK = 0.4  # creates, from an offer to the first look for the segment that lists it
+FREE = 5.0  # creates, for which an offer waits at least for another process to take it along
+PATIENCE = 3.0  # times that offers took until they were answered, for which it waits: many processes make that long
+AGE = 0.1  # of the time for which an offer has waited, at least, between two looks
+WORTH_MS = 4  # that a create must take longer than a call of the item store, for an offer to be worth its writes
 # Each pair is (creates, at least so many ms).
 RIVALS = (128.0, 2_000)  # for which rivals that were met count
 ADVANCE = (16.0, 250)  # between two checkpoints that a process moves to show a winner that it has rivals
@@ -38,11 +45,23 @@ UNSEEN_MS = 5_000  # for which a process looks for an offer whose write was not 
 _NO_TIME_MS = 1 << 62  # another process's offer is left by no caller of this one
 
 
-class Combiner(RoundKeeper):
-    """What one process offers to the others in a partition, and what it takes along of theirs."""
+class Combiner:
+    """What one process offers to the others in a partition, and what it takes along of theirs.
 
-    def __init__(self, queue: GroupCommit) -> None:
-        super().__init__(queue)
+    Its appender's leader calls it, one thread at a time. Times are in creates, which is what one takes this process,
+    because then they fit a store that is near and one that is far.
+    """
+
+    def __init__(self, partition: Partition, queue: AppendQueue, backoff: ContentionBackoff) -> None:
+        self._partition = partition
+        self._context = partition.context
+        self._queue = queue
+        self._backoff = backoff
+        self.round = RoundItem(partition)
+        self.own = OwnOffers(partition, queue, backoff, self.round)
+        self._bound: tuple[int, int] | None = None  # the offset that an own offer is bound to, and since when
+        self._look_at = 0  # monotonic: when the round is to be read again
+        self._combine_at = 0  # monotonic: until when others are left to take own offers along
         self._met_at: int | None = None
         self._decided = -1  # an offset that own offers were bound to, and whose segment was read
         self._has_taken = False  # of other processes' offers, when this one looked last
@@ -51,6 +70,19 @@ class Combiner(RoundKeeper):
         self._followed_at: int | None = None
         self._looked_at = 0  # for offers, where own ones are not worth it
         self._advanced_at = 0  # when this process moved the checkpoint for a winner to see
+
+    def _now(self) -> int:
+        return self._context.runtime.monotonic_ms()
+
+    def _ms(self, scale: tuple[float, int]) -> float:
+        creates, least_ms = scale
+        return max(creates * self._backoff.create_unit_ms, least_ms)
+
+    def _soon(self, creates: float = NEXT_LOOK) -> None:
+        """Look again after the time of so many creates, jittered; later, the longer own offers have waited."""
+        pause_ms = max(creates * self._backoff.create_unit_ms, AGE * self.own.waited_ms())
+        pause_ms *= 0.5 + self._context.runtime.random()
+        self._look_at = self._now() + max(round(pause_ms), 1)
 
     # Rivals
 
@@ -61,12 +93,12 @@ class Combiner(RoundKeeper):
     @property
     def knows_rivals(self) -> bool:
         """Return True if others were met lately: appends may be offered, and others' offers are looked for."""
-        times = [at for at in (self._met_at, self._served_at) if at is not None]
+        times = [at for at in (self._met_at, self.own.served_at) if at is not None]
         return bool(times) and self._now() - max(times) <= self._ms(RIVALS)
 
     @property
     def has_offers(self) -> bool:
-        return bool(self._own)
+        return bool(self.own)
 
     @property
     def is_combining(self) -> bool:
@@ -77,12 +109,12 @@ class Combiner(RoundKeeper):
     @property
     def is_served(self) -> bool:
         """Return True if the last append of this process was committed by another one."""
-        return self._served_at > self._queue.backoff.won_at
+        return self.own.served_at > self._backoff.won_at
 
     def concede(self) -> None:
         """Go on after a create that was lost: offer what waits, or look again soon for what was offered."""
         self.meet()
-        if self._own:
+        if self.own:
             self._bound = None
             self._soon()
         if self._now() - self._advanced_at > self._ms(ADVANCE):
@@ -91,14 +123,21 @@ class Combiner(RoundKeeper):
             self._advanced_at = self._now()
             advance_checkpoint(self._partition, tries=2)
 
+    def is_worth_it(self) -> bool:
+        """Return True if creates take so much longer than calls of the item store that offers pay.
+
+        Where both are near, rivals that take turns append more than by two more item writes for each batch. The
+        shortest calls are compared, because a busy machine makes any call long.
+
+        Raises:
+            Unavailable: The item store could not be asked.
+        """
+        return self._backoff.shortest_create_ms >= self.round.shortest_read_ms() + WORTH_MS
+
     def _is_direct(self) -> bool:
         """Return True if this process made the newest segment just now: then it creates the next one, too."""
-        backoff = self._queue.backoff
+        backoff = self._backoff
         return backoff.losses == 0 and not self.is_served and self._now() - backoff.won_at <= self._ms(DIRECT)
-
-    def _ms(self, scale: tuple[float, int]) -> float:
-        creates, least_ms = scale
-        return max(creates * self.create_ms, least_ms)
 
     # Steps
 
@@ -108,7 +147,7 @@ class Combiner(RoundKeeper):
             first = self._queue.first
         if first is not None and (first.entry.is_internal or first.entry.goes_alone):
             return False  # a marker, or another region's batches, take turns
-        if self._own:
+        if self.own:
             self._attend()
             return True
         if first is None or not self.knows_rivals:
@@ -116,10 +155,10 @@ class Combiner(RoundKeeper):
         try:
             return self._serve()
         except Unavailable:
-            if self._own:
+            if self.own:
                 raise
             # No append depends on offers: while the item store fails, groups are formed as usual.
-            self._met_at, self._served_at, self._taken_at, self._has_taken = None, -1, None, False
+            self._met_at, self.own.served_at, self._taken_at, self._has_taken = None, -1, None, False
             return False
 
     def _serve(self) -> bool:
@@ -129,7 +168,7 @@ class Combiner(RoundKeeper):
         if self._is_direct():
             if self._has_taken and self._gather():
                 return True
-        elif self._offers_first():
+        elif self.offer():
             return True
         return self._combine()
 
@@ -142,39 +181,56 @@ class Combiner(RoundKeeper):
 
     def _gather(self) -> bool:
         """Give those that were served just now the time to offer again. Return False once that is over."""
-        left_ms = self._queue.backoff.won_at + GATHER * self.create_ms - self._now()
+        left_ms = self._backoff.won_at + GATHER * self._backoff.create_unit_ms - self._now()
         if left_ms < 1:
             return False
-        if self._settled:
-            self.clear()
+        if self.own.has_settled:
+            self.own.clear()
         else:
             self._context.runtime.sleep_ms(left_ms)
         return True
 
+    def offer(self) -> bool:
+        """Offer what waits first in line. Return False if nothing of it can be offered.
+
+        Raises:
+            Unavailable: The item store could not be asked. Nothing is offered.
+        """
+        try:
+            made = self.own.offer()
+        except StaleTopicId:
+            return False  # forming a group finds that out, too
+        if made is None:
+            return False
+        if made.is_first:
+            self._bound = None  # that of earlier offers, which something else has answered
+            self._soon(FIRST_LOOK)
+            left_ms = min(own.ticket.until_ms for own in made.offers) - self._now()
+            wait_ms = max(FREE * self._backoff.create_unit_ms, min(PATIENCE * self.own.served_ms, left_ms / 4))
+            wait_ms *= 0.75 + 0.5 * self._context.runtime.random()
+            self._combine_at = self._now() + round(wait_ms)
+        return True
+
     def _attend(self) -> None:
         """Bring the offers of this process a step further."""
-        self._note_listed()
-        waiting, now = self._unanswered(), self._now()
+        self.own.note_listed()
+        waiting, now = self.own.unanswered(), self._now()
         if not waiting:
-            self.clear()
-        elif late := self._late():
-            self._withdraw(late)
+            self.own.clear()
+        elif late := self.own.late():
+            self.own.withdraw(late)
         elif now < self._look_at:
-            if self._offers_first():
+            if self.offer():
                 return
-            if self._settled:
-                self.clear()
+            if self.own.has_settled:
+                self.own.clear()
             else:
-                until = min(self._look_at, *(own.ticket.until_ms - self._reserve_ms for own in waiting))
+                until = min(self._look_at, *(own.ticket.until_ms - self.own.reserve_ms for own in waiting))
                 self._context.runtime.sleep_ms(max(until - now, 0))
         elif self._bound is not None:
             self._wait_for_segment(*self._bound)
         else:
             self._look_for_offers()
-
-    def _late(self) -> list[OwnOffer]:
-        """Return the offers whose callers wait for no longer than a withdrawal may take."""
-        return [own for own in self._unanswered() if own.ticket.until_ms - self._now() <= self._reserve_ms]
 
     def _look_for_offers(self) -> None:
         """Follow the log. Where it does not commit own offers in time, go by the round: bound, done, or free."""
@@ -186,14 +242,14 @@ class Combiner(RoundKeeper):
             if not has_followed:
                 self._soon(SEGMENT_LOOK)
             return
-        stored = self._read_round()
+        stored = self.round.read()
         if stored is None:
-            self._lose(self._unanswered())
+            self.own.lose(self.own.unanswered())
             return
         known, now = Round.from_value(stored.value), self._now()
-        unanswered = len(self._unanswered())
-        self._note_done(known)
-        waiting = self._unanswered()
+        unanswered = len(self.own.unanswered())
+        self.own.note_done(known)
+        waiting = self.own.unanswered()
         if len(waiting) < unanswered:
             self._followed_at = None  # they were committed by segments that this process had yet to read
         is_open = known.offset >= self._partition.state.next_offset and known.offset != self._decided
@@ -203,14 +259,14 @@ class Combiner(RoundKeeper):
         elif waiting:
             if self._partition.is_fresh:  # else combining opens it anew
                 self._partition.catch_up()
-                self._note_listed()
-            if self._unanswered():
+                self.own.note_listed()
+            if self.own.unanswered():
                 self._combine()
 
     def _is_behind(self) -> bool:
         """Return True if others may have created many segments since this process followed the log."""
         at = self._followed_at
-        return at is None or self._now() - max(at, self._queue.backoff.won_at) > self._ms(BEHIND)
+        return at is None or self._now() - max(at, self._backoff.won_at) > self._ms(BEHIND)
 
     def _catch_up(self) -> None:
         """Follow the log by one look and one listing, and answer the callers whose offers it commits."""
@@ -220,7 +276,7 @@ class Combiner(RoundKeeper):
                 self._partition.open()
         finally:
             self._followed_at = self._now()  # it may have taken longer than being behind does
-        self._note_listed()
+        self.own.note_listed()
         if self._partition.base > start:
             self._combine_at = self._followed_at  # a head has passed segments over: the round knows what they list
 
@@ -236,7 +292,7 @@ class Combiner(RoundKeeper):
         except NotFound:
             return False
         partition.fold(segment)
-        self._note_segment(offset, segment)
+        self.own.note_segment(offset, segment)
         return True
 
     def _wait_for_segment(self, offset: int, since: int) -> None:
@@ -246,9 +302,9 @@ class Combiner(RoundKeeper):
         try:
             segment = self._context.segment(self._partition.segment_key(offset))
         except NotFound:
-            if not self._is_kept(offset):
+            if not is_kept(self._partition, offset):
                 self._bound = None  # below the log start nothing shows whether it was committed
-                self._lose(self._unanswered())
+                self.own.lose(self.own.unanswered())
             elif self._now() - since > self._ms(BOUND):
                 self._bound = None
                 self._combine(is_patient=False)
@@ -257,7 +313,7 @@ class Combiner(RoundKeeper):
             return
         self._bound, self._decided = None, offset
         self._partition.fold(segment)
-        self._note_segment(offset, segment)
+        self.own.note_segment(offset, segment)
         self._soon()  # what it does not list is free again
 
     # Combining
@@ -276,134 +332,136 @@ class Combiner(RoundKeeper):
             if not partition.is_fresh:
                 partition.open()
             if not self._is_direct():
-                self._written = None  # other processes are likely to have moved the round
-            scene = self._look()
+                self.round.forget_written()  # other processes are likely to have moved the round
+            view = self.round.look()
         except StaleTopicId:
-            self._lose(self._unanswered())
-            self._queue.end_incarnation()
+            self.own.lose(self.own.unanswered())
+            self._end_incarnation()
             return True
-        if scene is None:
-            if self._own:
+        if view is None:
+            if not self.round.is_there:
+                self.own.lose(self.own.unanswered())
+            if self.own:
                 self._soon()
-            return bool(self._own)
-        return self._take_along(scene, is_patient=is_patient)
+            return bool(self.own)
+        return self._take_along(view, is_patient=is_patient)
 
-    def _take_along(self, scene: Scene, *, is_patient: bool) -> bool:
-        """Form the group of ``scene``. Return False if there is no offer."""
-        self._note_done(scene.moved)
-        self._note_absent(scene)
-        self._has_taken = self._has_rivals(scene)
+    def _take_along(self, view: RoundView, *, is_patient: bool) -> bool:
+        """Form the group of ``view``. Return False if there is no offer."""
+        self.own.note_done(view.moved)
+        self._note_absent(view)
+        self._has_taken = self._has_rivals(view)
         if self._has_taken:
             self._taken_at = self._now()
             self.meet()
-        if all(offer.id in scene.moved.done for offer in scene.offers):
-            self.clear()
-            return bool(self._own)
-        if is_patient and any(own.id in scene.moved.bound for own in self._unanswered()):
-            self._bound = scene.moved.offset, self._now()
+        if all(offer.id in view.moved.done for offer in view.offers):
+            self.own.clear()
+            return bool(self.own)
+        if is_patient and any(own.id in view.moved.bound for own in self.own.unanswered()):
+            self._bound = view.moved.offset, self._now()
             return True
-        if late := self._late():
-            self._withdraw(late)  # following the log took so long that the create could not be awaited
+        if late := self.own.late():
+            self.own.withdraw(late)  # following the log took so long that the create could not be awaited
             return True
-        tickets = self._tickets(scene)
-        result = self._form(scene, tickets)
+        tickets = self._tickets(view)
+        result = self._form(view, tickets)
         if result is None:
             return True
         group = result.group
         listed = () if group is None or group.segment is None else group.segment.metadata.offers
-        if refused := self._refused(scene, tickets, listed):
+        if refused := self._refused(view, tickets, listed):
             # model: Combining, "refuse only what was withdrawn"
-            self._withdraw(refused)  # first, since what is refused may come due a moment later
+            self.own.withdraw(refused)  # first, since what is refused may come due a moment later
             return True
         # model: Combining, "list only what is bound"
-        if listed and not self._bind(scene, listed):
-            return bool(self._own)  # a process without own offers does not wait for the round
+        if listed and not self.round.bind(view, listed):
+            self._soon()
+            return bool(self.own)  # a process without own offers does not wait for the round
         if group is None or not self._queue.take_group(group):
             self._soon()
-        elif any(own.id in listed for own in self._unanswered()):
-            self._served_ms /= 2  # no other process did it in that time
+        elif any(own.id in listed for own in self.own.unanswered()):
+            self.own.served_ms /= 2  # no other process did it in that time
         return True
 
-    def _refused(self, scene: Scene, checked: Sequence[Ticket], listed: Sequence[str]) -> list[OwnOffer]:
+    def _refused(self, view: RoundView, checked: Sequence[Ticket], listed: Sequence[str]) -> list[OwnOffer]:
         """Return the own offers that are free, and that no segment at the log's end lists: refused, or too old."""
         now_ms = self._context.runtime.now_ms()
-        over = {ticket.offer for ticket in checked}.union(o.id for o in scene.offers if not is_young(o, now_ms))
-        over = over.difference(listed, scene.moved.bound)
-        return [own for own in self._unanswered() if own.id in over and own.is_seen]
+        over = {ticket.offer for ticket in checked}.union(o.id for o in view.offers if not is_young(o, now_ms))
+        over = over.difference(listed, view.moved.bound)
+        return [own for own in self.own.unanswered() if own.id in over and own.is_seen]
 
-    def _has_rivals(self, scene: Scene) -> bool:
+    def _has_rivals(self, view: RoundView) -> bool:
         """Return True if other processes have offers there that may still be committed."""
         now_ms = self._context.runtime.now_ms()
-        others = [offer for offer in scene.offers if offer.id not in self._own and offer.id not in scene.moved.done]
+        others = [offer for offer in view.offers if offer.id not in self.own and offer.id not in view.moved.done]
         return any(is_young(offer, now_ms) for offer in others)
 
-    def _note_absent(self, scene: Scene) -> None:
+    def _note_absent(self, view: RoundView) -> None:
         """Answer the callers whose offers are gone, or were never seen, that their outcome is not known."""
-        there = {offer.id for offer in scene.offers}
-        for own in self._unanswered():
+        there = {offer.id for offer in view.offers}
+        for own in self.own.unanswered():
             if own.id in there or self._context.items.get([own.key]):
                 own.is_seen = True
             elif own.is_seen or self._now() - own.put_at > UNSEEN_MS:
-                self._lose([own])
+                self.own.lose([own])
             else:
                 self._soon()
 
-    def _tickets(self, scene: Scene) -> list[Ticket]:
+    def _tickets(self, view: RoundView) -> list[Ticket]:
         """Return the offers that may be committed at the log's end, by key: what is bound there, and what is free."""
         now_ms = self._context.runtime.now_ms()
-        room = limits.OFFERS_BOUND_MAX - len(scene.moved.bound)
-        if len(scene.moved.done) > limits.OFFERS_DONE_MAX:
+        room = limits.OFFERS_BOUND_MAX - len(view.moved.bound)
+        if len(view.moved.done) > limits.OFFERS_DONE_MAX:
             room = 0
-        young = [offer for offer in scene.offers if is_young(offer, now_ms)]
-        free = free_offers(scene.moved, young)[: max(room, 0)]
-        chosen = {*(offer.id for offer in young if offer.id in scene.moved.bound), *(offer.id for offer in free)}
+        young = [offer for offer in view.offers if is_young(offer, now_ms)]
+        free = free_offers(view.moved, young)[: max(room, 0)]
+        chosen = {*(offer.id for offer in young if offer.id in view.moved.bound), *(offer.id for offer in free)}
         tickets: list[Ticket] = []
-        for offer in scene.offers:
+        for offer in view.offers:
             if offer.id in chosen:
-                own = self._own.get(offer.id)
+                own = self.own.get(offer.id)
                 tickets.append(own.ticket if own else Ticket(offer.entry, _NO_TIME_MS, offer=offer.id, is_foreign=True))
         return tickets
 
-    def _form(self, scene: Scene, offered: Sequence[Ticket]) -> GroupResult | None:
+    def _form(self, view: RoundView, offered: Sequence[Ticket]) -> GroupResult | None:
         """Check the offers, and behind them what waits here, at the log's end; ``None`` if that has moved."""
         queue, partition = self._queue, self._partition
-        held = self.held([ticket.offer for ticket in offered if ticket.offer is not None])
+        held = self.own.held([ticket.offer for ticket in offered if ticket.offer is not None])
         with queue.lock:
-            waiting = queue.behind(offered, held)
+            fitting = queue.fitting(sum(ticket.entry.size for ticket in offered), held)
+        waiting = [ticket for ticket in fitting if not (ticket.entry.is_internal or ticket.entry.goes_alone)]
         partition.load_producers(producer_ids_of([*offered, *waiting]))
         with queue.lock:
-            waiting = [ticket for ticket in waiting if queue.is_waiting(ticket)]
-            tickets = [*(ticket for ticket in offered if ticket.outcome is None), *waiting]
+            tickets = [*(ticket for ticket in offered if ticket.outcome is None), *queue.waiting(waiting)]
             snapshot = partition.snapshot(producer_ids_of(tickets))
             # I3: of a state that was taken by an old look, a part may be a late create's.
-            if snapshot is None or not snapshot.is_young or snapshot.state.next_offset != scene.moved.offset:
+            if snapshot is None or not snapshot.is_young or snapshot.state.next_offset != view.moved.offset:
                 self._soon(SEGMENT_LOOK)
                 return None
             if snapshot.state.is_sealed:
                 # I16: an offer may have been bound after the round was read, and listed below the SEAL.
                 # model: Combining, "seal before the round"
-                if scene.is_sealed:
-                    self._end(scene)
+                if view.is_sealed:
+                    self._end(view)
                 else:
                     self._soon(SEGMENT_LOOK)
                 return None
             if not tickets:
                 return GroupResult(None, ())
-            tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
-            result = check_group(
-                tickets,
-                tentative,
-                new_metadata(self._context, snapshot.state, tickets[0].entry),
-                region=self._context.region,
-            )
+            result = form_group(self._context, snapshot, tickets)
             queue.deliver(result.unadmitted)
-            queue.drop([ticket for ticket, _ in result.unadmitted])
+            queue.remove([ticket for ticket, _ in result.unadmitted])
         return result
 
-    def _end(self, scene: Scene) -> None:
+    def _end(self, view: RoundView) -> None:
         """Answer all callers that the log is sealed: what is free now is committed nowhere."""
-        there = {offer.id for offer in scene.offers}
-        free = [own.ticket for own in self._unanswered() if own.id in there and own.id not in scene.moved.bound]
+        there = {offer.id for offer in view.offers}
+        free = [own.ticket for own in self.own.unanswered() if own.id in there and own.id not in view.moved.bound]
         self._queue.deliver([(ticket, StaleTopicId()) for ticket in free])
-        self._lose(self._unanswered())
-        self._queue.end_incarnation()
+        self.own.lose(self.own.unanswered())
+        self._end_incarnation()
+
+    def _end_incarnation(self) -> None:
+        """Answer the first callers in line that the topic id is stale."""
+        with self._queue.lock:
+            self._queue.end_incarnation(self._queue.fitting())
