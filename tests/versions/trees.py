@@ -17,11 +17,14 @@ LIB = HERE / "lib"
 
 @contextmanager
 def extracted(ref: str) -> Iterator[Path]:
-    """Lend the folder ``lib`` as it is at ``ref``.
+    """Lend the folder ``lib`` as it is at ``ref``, or in the directory of this name.
 
     Raises:
         CalledProcessError: git knows no such version.
     """
+    if Path(ref).is_dir():
+        yield Path(ref).resolve() / "lib"
+        return
     packed = subprocess.run(["git", "archive", ref, "lib"], cwd=HERE, check=True, stdout=subprocess.PIPE).stdout
     with TemporaryDirectory(prefix="fenceline-") as directory:
         with tarfile.open(fileobj=io.BytesIO(packed)) as files:
