@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.simulation.scenarios import SCENARIOS
 from tests.versions import mixed, servers, static
 from tests.versions.trees import LIB, extracted
 
@@ -20,7 +21,7 @@ def main() -> int:
         "old", metavar="OLD_REF", help="the older version, as git names it, or a directory with its lib"
     )
     parser.add_argument("--part", choices=("static", "mixed", "servers"), action="append", help="only this part")
-    parser.add_argument("--scenario", choices=mixed.PLAYED, action="append", help="only this one, of the mixed part")
+    parser.add_argument("--scenario", choices=tuple(SCENARIOS), action="append", help="only this one, if mixed")
     parser.add_argument("--seeds", type=int, default=200, help="of each scenario (default 200)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed (default 0)")
     parser.add_argument("--seconds", type=float, default=30, help="for which servers are loaded (default 30)")

@@ -1,8 +1,7 @@
 """Processes of two versions in one simulated world: each process starts as one of them, and as the other after a death.
 
-Rule: the older protocol runs under another name, ``fenceline_old``. What the simulation itself gives to a process, or
-catches from it, is one for both: ports, errors, limits, the runtime and the values of ``model``. All checks are this
-version's.
+Rule: the older protocol runs under another name, ``fenceline_old``. Both have the same ports, errors, limits, runtime
+and values of ``model``, because the simulation gives them to processes and catches them. All checks are this version's.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from tests.support import sweeping
 
 OLD = "fenceline_old"
 SHARED = ("errors", "limits", "model", "ports", "regions.peer", "runtime")
-PLAYED = ("log", "access", "transactions", "regions")  # of all scenarios
 CALLED = ((sweeping, "sweep", "sweeper.sweep"), (recovered, "verify_partition", "recovery.verify"))
 _IMPORT = re.compile(r"(?m)^(\s*(?:from|import)\s+)fenceline\b")
 
@@ -120,7 +118,7 @@ def compare(seeds: Sequence[int], names: Sequence[str] | None = None) -> list[st
     A single seed that finds something also gives its history.
     """
     found: list[str] = []
-    for name in names or PLAYED:
+    for name in names or SCENARIOS:
         started: Counter[str] = Counter()
         failed = 0
         with _mixed(started):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.http_events import DOCUMENT
 from tests.versions import static
-from tests.versions.trees import LIB
+from tests.versions.trees import HERE, LIB
 
 OK = (200, 201, 202, 204)
 # Where each kind of item is, by the first part of its partition key or, below ``partition/``, of its sort key. Left out
@@ -59,16 +61,35 @@ def _kind(row: list[object]) -> str:
     return f"{first}/{second}" if first == "partition" else first
 
 
-def test_one_byte_that_is_stored_or_answered_otherwise_is_found(played: list[static.Step], tmp_path: Path) -> None:
-    lib = shutil.copytree(LIB, tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this checkout with one byte changed in a stored key, and one in an answer."""
+    copied = tmp_path_factory.mktemp("changed")
+    shutil.copytree(LIB, copied / "lib", ignore=shutil.ignore_patterns("__pycache__"))
     for file, text, other in (
         ("fenceline/format/keys.py", 'f"sessions/', 'f"sessionz/'),
         ("fenceline/errors.py", '"offset mismatch"', '"offset mismatcH"'),
     ):
-        source = (lib / file).read_text()
+        source = (copied / "lib" / file).read_text()
         assert source.count(text) == 1
-        (lib / file).write_text(source.replace(text, other))
-    (stores := tmp_path / "stores").mkdir()
-    found = [*static.differences(played, static.play(lib, stores, 0))]
+        (copied / "lib" / file).write_text(source.replace(text, other))
+    return copied
+
+
+def test_one_byte_that_is_stored_or_answered_otherwise_is_found(
+    played: list[static.Step], changed: Path, tmp_path: Path
+) -> None:
+    found = [*static.differences(played, static.play(changed / "lib", tmp_path, 0))]
     for step in ("a POST /v1/sessions ", "a POST /v1/topics/orders/partitions/0/records "):
         assert any(line.startswith(step) for line in found)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("part", ["mixed", "servers"])
+def test_versions_side_by_side_agree_unless_one_has_an_item_elsewhere(changed: Path, part: str) -> None:
+    few = ["--part", part, "--scenario", "access", "--seeds", "5", "--seconds", "6"]
+    ended = [
+        subprocess.run([sys.executable, "-m", "tests.versions", str(tree), *few], cwd=HERE, check=False).returncode
+        for tree in (HERE, changed)
+    ]
+    assert ended == [0, 1]
