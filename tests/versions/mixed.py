@@ -45,22 +45,37 @@ def load(lib: Path, directory: Path) -> None:
     shared = [name for name in files if f"{name}.".startswith(beginnings) and find_spec(f"fenceline.{name}")]
     for name in shared:
         sys.modules[f"{OLD}.{name}"] = import_module(f"fenceline.{name}")
-    for name in shared:
-        _add_missing(f"{OLD}.{name}", files[name])
+    while shared:  # one may import what only the older version has in another one
+        left = [name for name in shared if not _add_missing(f"{OLD}.{name}", files[name])]
+        if len(left) == len(shared):
+            raise ImportError(f"these modules of the older version do not load: {left}")
+        shared = left
     preempted = [import_module(f"{OLD}.{name}") for name in preempt.NAMES if find_spec(f"{OLD}.{name}")]
     with patch.object(preempt, "MODULES", preempted):
         preempt.FUNCTIONS += preempt._instrumented()
 
 
-def _add_missing(name: str, file: Path) -> None:
-    """Give a shared module the names that only the older version has in it."""
+def _add_missing(name: str, file: Path) -> bool:
+    """Give a shared module, and its classes, what only the older version has in them; return whether that is done."""
     shared, spec = sys.modules[name], spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
     own = module_from_spec(spec)
-    spec.loader.exec_module(own)
-    for missing in vars(own).keys() - vars(shared).keys():
-        setattr(shared, missing, vars(own)[missing])
+    try:
+        spec.loader.exec_module(own)
+    except ImportError:
+        return False
+    for known, value in vars(own).items():
+        _add(shared, known, value)
+        if isinstance(value, type) and value.__module__ == name:
+            for member, method in vars(value).items():
+                _add(getattr(shared, known), member, method)
+    return True
+
+
+def _add(to: Any, name: str, value: Any) -> None:
+    if not hasattr(to, name):
+        setattr(to, name, value)
 
 
 def is_old(what: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -66,5 +67,6 @@ def differences(old: Sequence[Step], new: Sequence[Step]) -> Iterator[str]:
 
 
 def _lines(step: Step) -> list[str]:
-    """Return a step with each value, and each row, on a line of its own."""
-    return json.dumps(step, indent=1, ensure_ascii=False).splitlines()
+    """Return a step in short lines: each value, each row, and each part of a text up to a comma or a line's end."""
+    lines = json.dumps(step, indent=1, ensure_ascii=False).splitlines()
+    return [part for line in lines for part in re.split(r"(?<=,)(?=.)|(?<=\\n)(?=.)", line)]
