@@ -118,7 +118,7 @@ def write_in_transactions(load: Load, name: str) -> None:
 
 
 def write_exclusively(load: Load, name: str) -> None:
-    """Claim a partition from whoever has it, and append there until fenced."""
+    """Claim a partition from its present holder, and append there until fenced."""
     claim = {"access_mode": "ExclusiveWithFencing", "partitions": [HELD], "lease_ms": 30_000}
     for number in _while(load):
         try:
