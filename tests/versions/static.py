@@ -48,6 +48,7 @@ def compare(old: Path, new: Path) -> list[str]:
                 steps = play(lib, stores, 1)
                 expected = expected or steps
                 found += [f"on the stores of {wrote}, {line}" for line in differences(expected, steps)]
+        print(f"static: {len(played[0])} steps, and {len(expected)} on the stores that each version left", flush=True)
     return found
 
 
