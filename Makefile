@@ -94,6 +94,9 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), runs against 
 	$(BIN)/python -m tests.models
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark and not prove' --hypothesis-profile fresh
 
+compare: setup ## compare with an older version: make compare OLD=ref; answers and stored bytes, and both versions side by side
+	$(BIN)/python -m tests.versions $(OLD) --seeds 200
+
 models: .venv/ready-demo ## check the models of the protocol, and each guard of them; MODEL=Append GUARD="judge while young" tells a history
 	@$(BIN)/python -m models $(MODEL) $(if $(GUARD),--without "$(GUARD)")
 
@@ -112,4 +115,4 @@ bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka 
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove models bench bench-spark clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark clean
