@@ -29,9 +29,9 @@ class Route:
         takes: The declaration of its JSON body or of its query.
         takes_batch: Whether its body is a record batch.
         batches: The declaration of its query where its body is a record batch instead. The document does not show it.
-        answers: Status to the answer's schema; None for an empty body.
+        answers: Status to the class that declares the answer, or to its schema; None for an empty body.
         codes: Those of its errors, without the codes that every operation and every body has.
-        query: An example of the query; ``body`` and ``answer`` are examples of JSON.
+        query: An example of the query; ``body`` is one of JSON, and ``answer`` is one of the answer.
         gives_batches: Whether it answers with record batches.
         gives_page: Whether it answers with HTML.
     """
@@ -46,7 +46,7 @@ class Route:
         tag: str,
         summary: str,
         description: str,
-        answers: Mapping[int, Named | None],
+        answers: Mapping[int, type | Named | None],
         codes: Sequence[str] = (),
         takes: type[Body | Query] = Query,
         takes_batch: bool = False,
