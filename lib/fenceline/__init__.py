@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from fenceline.client import TransactionAbortedError as TransactionAbortedError
     from fenceline.client import TransactionalProducer as TransactionalProducer
     from fenceline.client import subscribe as subscribe
+    from fenceline.model.kinds import Isolation as Isolation
     from fenceline.model.record import Record as Record
-    from fenceline.model.requests import Isolation as Isolation
     from fenceline.model.results import Appended as Appended
     from fenceline.model.results import Page as Page
     from fenceline.model.results import ProducerRef as ProducerRef
@@ -95,7 +95,7 @@ def __getattr__(name: str) -> _Any:
         case "Record":
             return _import_module("fenceline.model.record").Record
         case "Isolation":
-            return _import_module("fenceline.model.requests").Isolation
+            return _import_module("fenceline.model.kinds").Isolation
         case "Appended" | "Page" | "ProducerRef" | "ReadRecord" | "SessionRef":
             return getattr(_import_module("fenceline.model.results"), name)
         case "OnceMark" | "ProducerPair" | "TopicPartition" | "TransactionMember":

@@ -16,7 +16,7 @@ from fenceline.client.calls import WrongValueError, public, refuse
 from fenceline.client.requests.subscriptions import InitialPosition
 from fenceline.client.session import OnLost, Session
 from fenceline.format.partitioner import partition_of
-from fenceline.model.requests import AccessMode, Isolation
+from fenceline.model.kinds import AccessMode, Isolation
 
 if TYPE_CHECKING:
     from fenceline.client.owner import Owner, Resources

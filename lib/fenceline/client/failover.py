@@ -28,7 +28,7 @@ from fenceline.client.calls import WrongValueError, call, check_here, public
 from fenceline.client.identities import Memory
 from fenceline.client.stay import UNUSABLE, RegionalRecord, Stay, Wanted, answered, enter, read_in
 from fenceline.client.transport import log
-from fenceline.model.requests import Isolation
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import ReadRecord
 
 SILENT_MS = 10_000

@@ -22,7 +22,7 @@ from fenceline.client.prefetch import Fetching
 from fenceline.client.topic_watch import NewPartitions
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
-from fenceline.model.requests import Isolation
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import BatchPage, Bounds, Page
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from fenceline.client.api import ApiClient
 from fenceline.client.identities import Shown
 from fenceline.client.prefetch import Fetching
 from fenceline.client.topic_watch import NewPartitions
-from fenceline.model.requests import Isolation
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page, ReadRecord
 from fenceline.runtime import Runtime
 

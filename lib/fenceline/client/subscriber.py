@@ -28,7 +28,7 @@ from fenceline.client.prefetch import Fetching
 from fenceline.client.session import GIVE_BACK_MS
 from fenceline.client.topic_watch import NewPartitions
 from fenceline.client.transport import log
-from fenceline.model.requests import Isolation
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page, ReadRecord
 
 

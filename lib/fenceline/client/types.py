@@ -20,8 +20,8 @@ from fenceline.errors import printable
 from fenceline.model.access import Claim, Hold, Lease, Ownership
 from fenceline.model.access import OwnedResource as Owned
 from fenceline.model.access import Session as SessionState
+from fenceline.model.kinds import AccessMode
 from fenceline.model.region import RegionStatus, ReplicationStatus
-from fenceline.model.requests import AccessMode
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord, SegmentList
 from fenceline.model.subscription import CommittedOffset, Cursor
 from fenceline.model.transaction import Coordinator

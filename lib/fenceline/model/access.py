@@ -13,6 +13,8 @@ from typing import Annotated, NamedTuple, cast
 from fenceline import limits
 from fenceline.answers import LEFT_OUT, Absent, After, OneOf, Titled, Whole
 from fenceline.model.kinds import (
+    AccessMode,
+    ClientName,
     Epoch,
     Generation,
     GroupName,
@@ -21,7 +23,6 @@ from fenceline.model.kinds import (
     ProducerName,
     ResourceName,
 )
-from fenceline.model.requests import AccessMode, ClientName
 
 GRANTED, QUEUED = "granted", "queued"  # stored, too: never rename
 

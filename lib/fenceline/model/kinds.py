@@ -8,10 +8,10 @@ Not here: a kind that one class alone has; it is beside that class.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from fenceline import limits
-from fenceline.answers import Stated, Whole
+from fenceline.answers import Stated, Titled, Whole
 
 
 def _named(chars_max: int) -> Stated:
@@ -42,3 +42,19 @@ TransactionalId: TypeAlias = Annotated[
 ResourceName: TypeAlias = Annotated[str, Stated(minLength=1, maxLength=limits.RESOURCE_BYTES_MAX)]
 GroupName: TypeAlias = Annotated[str, Stated(minLength=1, maxLength=limits.GROUP_BYTES_MAX)]  # that acts as an owner
 Url: TypeAlias = Annotated[str, Stated(format="uri")]
+
+# No control characters, no line or paragraph ends, nothing that turns the direction of text (Unicode's Bidi_Control).
+CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
+ClientName: TypeAlias = Annotated[
+    str, Stated(minLength=1, maxLength=limits.CLIENT_NAME_BYTES_MAX, pattern=CLIENT_NAME_PATTERN)
+]
+
+_Mode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
+AccessMode: TypeAlias = Annotated[
+    _Mode, Titled("AccessMode", "How a producer shares its partitions with others (PIP-68).")
+]
+ACCESS_MODES: tuple[str, ...] = get_args(_Mode)
+Isolation: TypeAlias = Annotated[
+    Literal["read_uncommitted", "read_committed"],
+    Titled("Isolation", "Whether records of open and aborted transactions are shown."),
+]

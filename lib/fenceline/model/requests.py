@@ -8,27 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias, get_args
 
 from fenceline import limits
-from fenceline.answers import Stated, Titled
-
-_Mode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
-AccessMode: TypeAlias = Annotated[
-    _Mode, Titled("AccessMode", "How a producer shares its partitions with others (PIP-68).")
-]
-ACCESS_MODES: tuple[str, ...] = get_args(_Mode)
-
-Isolation: TypeAlias = Annotated[
-    Literal["read_uncommitted", "read_committed"],
-    Titled("Isolation", "Whether records of open and aborted transactions are shown."),
-]
-
-# No control characters, no line or paragraph ends, nothing that turns the direction of text (Unicode's Bidi_Control).
-CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
-ClientName: TypeAlias = Annotated[
-    str, Stated(minLength=1, maxLength=limits.CLIENT_NAME_BYTES_MAX, pattern=CLIENT_NAME_PATTERN)
-]
+from fenceline.model.kinds import ACCESS_MODES as ACCESS_MODES
+from fenceline.model.kinds import CLIENT_NAME_PATTERN as CLIENT_NAME_PATTERN
 
 
 @dataclass(frozen=True, slots=True)

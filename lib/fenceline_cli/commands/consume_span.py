@@ -16,7 +16,7 @@ from fenceline_cli.commands.places import Place, end_of
 if TYPE_CHECKING:
     from fenceline.client import Client, Reader
     from fenceline.format.batch import StoredRecord
-    from fenceline.model.requests import Isolation
+    from fenceline.model.kinds import Isolation
     from fenceline_cli.commands.consume_lines import Lines
     from fenceline_cli.commands.outages import Outages
 

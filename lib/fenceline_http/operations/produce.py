@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from fenceline.answers import to_json
 from fenceline.model.results import Appended
 from fenceline_http.json_schema import STRING, Named, Schema, array, described, integer, members, obj
 from fenceline_http.operations.shared import KNOWN, OWNER, PARTITION, STORES, TOPIC, WRITES
@@ -40,7 +39,7 @@ _EXAMPLE = Appended(0, 1, 1, duplicate=False, topic_epoch=-1, expected_offset_ch
 
 
 def _placed(partition: int, appended: Appended = _EXAMPLE) -> dict[str, object]:
-    return {"topic": "orders", "partition": partition, **to_json(appended)}
+    return {"topic": "orders", "partition": partition, **asdict(appended)}
 
 
 ROUTES = (

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from fenceline import limits
 from fenceline.model.access import GRANTED, Hold, Lease, Session
 from fenceline.model.access import Claim as Granted
-from fenceline.model.kinds import Epoch, LeaseMs, ProducerName
-from fenceline.model.requests import ACCESS_MODES, AccessMode, ClientName
+from fenceline.model.kinds import ACCESS_MODES, AccessMode, ClientName, Epoch, LeaseMs, ProducerName
 from fenceline_http.declared import Body, Nothing, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, choice, integer, list_of, refuse
 from fenceline_http.json_schema import of_type

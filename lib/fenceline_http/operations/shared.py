@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fenceline import limits
-from fenceline.model.requests import Isolation
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page
 from fenceline_http.declared import Members, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, choice, integer, refuse, size

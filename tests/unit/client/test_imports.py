@@ -27,7 +27,6 @@ OF_A_CLIENT = {
     "fenceline.model.kinds",
     "fenceline.model.record",
     "fenceline.model.region",
-    "fenceline.model.requests",
     "fenceline.model.results",
     "fenceline.model.subscription",
     "fenceline.model.topic",

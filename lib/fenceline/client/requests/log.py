@@ -20,8 +20,8 @@ from fenceline.client.requests.base import Requests, given, topic_path
 from fenceline.client.transport import Effect, Param, body_of, no_service
 from fenceline.client.types import OffsetAt
 from fenceline.errors import UnknownTopicOrPartitionError
+from fenceline.model.kinds import Isolation
 from fenceline.model.record import Record
-from fenceline.model.requests import Isolation
 from fenceline.model.results import (
     Appended,
     BatchPage,

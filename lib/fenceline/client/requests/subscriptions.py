@@ -16,7 +16,7 @@ from fenceline.client import types
 from fenceline.client.calls import public
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.types import CommittedOffset, Subscription
-from fenceline.model.requests import Isolation
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page
 
 InitialPosition = Literal["latest", "earliest"]
