@@ -91,7 +91,7 @@ class PageQuery(PageBounds):
 
 def _page() -> Schema:
     required, optional = members(Page)
-    return obj({**required, "encoding": ENCODING}, optional)
+    return obj({"records": required["records"], "encoding": ENCODING, **required}, optional)
 
 
 # A page says beside what `Page` has how its bytes are shown; `record_page` writes it.
