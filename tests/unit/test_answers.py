@@ -24,6 +24,7 @@ from fenceline.answers import (
     parse,
     to_json,
 )
+from fenceline.client import types
 from fenceline.model.results import Appended, Bounds, Page, ReadRecord
 from fenceline_http import json_schema, record_page, responses
 from fenceline_http.route import Route
@@ -163,10 +164,14 @@ def test_the_answer_to_a_produce_is_as_declared() -> None:
 
 @pytest.mark.parametrize(("origin", "number"), [(None, None), ("b", None), ("b", 7)])
 @pytest.mark.parametrize("is_of_a_view", [False, True])
-def test_a_page_is_as_declared(origin: str | None, number: int | None, is_of_a_view: bool) -> None:
+def test_a_page_is_as_declared_and_a_client_gets_the_same_one(
+    origin: str | None, number: int | None, is_of_a_view: bool
+) -> None:
     record = ReadRecord(1, 2, b"k", None, [("h", b"v")], 3, origin, None if number is None else "t", number)
     more: tuple[int | None, int | None] = (8, 9) if is_of_a_view else (None, None)
     page = Page([record], 4, Bounds(5, 6, 7), "c" if is_of_a_view else None, *more)
     shown = to_json(page)
     shown = {"records": shown.pop("records"), "encoding": "utf8", **shown}
-    assert record_page.to_json(page, "utf8") == json.dumps(shown, default=bytes.decode, separators=(",", ":"))
+    sent = record_page.to_json(page, "utf8")
+    assert sent == json.dumps(shown, default=bytes.decode, separators=(",", ":"))
+    assert types.page_of(json.loads(sent)) == page
