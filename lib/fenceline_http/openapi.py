@@ -89,7 +89,7 @@ def _components(paths: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    answers = {str(status): _answer(shape, route) for status, shape in route.answers.items()}
+    answers = {str(status): _answer(given, route) for status, given in route.answers.items()}
     first = next(iter(answers.values()))
     if route.answer is not None:
         first["content"][JSON_TYPE]["example"] = to_json(route.answer)
@@ -138,10 +138,10 @@ def _in_query(route: Route) -> Iterator[dict[str, Any]]:
         yield described(parameter, member.description)
 
 
-def _answer(declared: type | Named | None, route: Route) -> dict[str, Any]:
+def _answer(given: Any, route: Route) -> dict[str, Any]:
     """Return one answer; each has one media type, and one type of that."""
-    if declared is not None:
-        shape = of_answer(declared) if isinstance(declared, type) else declared
+    if given is not None:
+        shape = given if isinstance(given, Named) else of_answer(type(given))
         return {"description": shape.name, "content": {JSON_TYPE: {"schema": shape}}}
     if route.gives_page:
         return {"description": "A page for people", "content": {HTML_TYPE: {"schema": STRING}}}

@@ -147,8 +147,6 @@ def _with_a_declared_example() -> list[Route]:
 @pytest.mark.parametrize("route", _with_a_declared_example(), ids=lambda route: route.operation)
 def test_an_example_fits_its_schema_and_a_client_gets_the_same_value_of_its_json(route: Route) -> None:
     shown = json.loads(json.dumps(to_json(route.answer)))
-    declared = next(iter(route.answers.values()))
-    assert type(route.answer) is declared
     schema = {**json.loads(json.dumps(json_schema.of_answer(type(route.answer)))), "components": DOCUMENT["components"]}
     Draft202012Validator(schema).validate(shown)
     assert parse(type(route.answer), shown) == route.answer

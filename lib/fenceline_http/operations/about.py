@@ -44,8 +44,7 @@ ROUTES = (
         tag="Service",
         summary="Say that this function works",
         description="Says that the service answers, with its region and version. It asks no store.",
-        answers={200: Health},
-        answer=Health("ok", "us-east-1", "0.1.0"),
+        answers={200: Health("ok", "us-east-1", "0.1.0")},
     ),
     Route(
         "GET",
@@ -65,8 +64,7 @@ ROUTES = (
         tag="Service",
         summary="Say what answers here",
         description="Says what answers here, and where its contract is. A browser gets the page of the contract.",
-        answers={200: Service},
-        answer=Service("fenceline", "0.1.0", Links()),
+        answers={200: Service("fenceline", "0.1.0", Links())},
     ),
     Route(
         "GET",

@@ -109,10 +109,9 @@ ROUTES = (
         summary="Create a topic",
         description="Creates a topic with its partitions and its configuration. Configuration names are Kafka's.",
         takes=NewTopic,
-        answers={201: Topic},
+        answers={201: _EXAMPLE},
         codes=(*WRITES, "INVALID_TOPIC_EXCEPTION", "TOPIC_ALREADY_EXISTS"),
         body={"name": "orders", "partitions": 4, "config": {"retention.ms": 86_400_000}},
-        answer=_EXAMPLE,
     ),
     Route(
         "GET",
@@ -123,10 +122,9 @@ ROUTES = (
         summary="List topics by name",
         description="Lists topics in byte order of their names. Where `has_more` is true, continue with `start_after`.",
         takes=Listing,
-        answers={200: Topics},
+        answers={200: Topics([_EXAMPLE], has_more=False)},
         codes=STORES,
         query={"prefix": "ord"},
-        answer=Topics([_EXAMPLE], has_more=False),
     ),
     Route(
         "GET",
@@ -136,9 +134,8 @@ ROUTES = (
         tag="Topics",
         summary="Show a topic",
         description="Shows a topic. `config` has only what was set.",
-        answers={200: Topic},
+        answers={200: _EXAMPLE},
         codes=(*KNOWN, *STORES),
-        answer=_EXAMPLE,
     ),
     Route(
         "PATCH",
@@ -150,10 +147,9 @@ ROUTES = (
         description="Changes what the body names and keeps the rest. `null` returns a setting to its default. "
         "The number of partitions only grows.",
         takes=TopicChange,
-        answers={200: Topic},
+        answers={200: replace(_EXAMPLE, config={"cleanup.policy": "compact"})},
         codes=(*KNOWN, *WRITES),
         body={"config": {"retention.ms": None, "cleanup.policy": "compact"}},
-        answer=replace(_EXAMPLE, config={"cleanup.policy": "compact"}),
     ),
     Route(
         "DELETE",
@@ -175,10 +171,9 @@ ROUTES = (
         summary="Delete records below an offset",
         description="Deletes the records below an offset, for good. At or below the log start it changes nothing.",
         takes=Trim,
-        answers={200: Trimmed},
+        answers={200: Trimmed(1)},
         codes=(*KNOWN, *WRITES, "OFFSET_OUT_OF_RANGE"),
         body={"before_offset": 1},
-        answer=Trimmed(1),
     ),
     Route(
         "POST",

@@ -125,10 +125,9 @@ ROUTES = (
         description="Commits or aborts a transaction. The answer has the producer id and the epoch for the next one. "
         "What was committed is in every `read_committed` read that begins after the answer.",
         takes=EndTransaction,
-        answers={200: ProducerPair},
+        answers={200: _NEXT},
         codes=(*WRITES, *OF_PRODUCER, "INVALID_TXN_STATE", "ALREADY_COMMITTED"),
         body={**PAIR_EXAMPLE, "result": "commit"},
-        answer=_NEXT,
     ),
     Route(
         "POST",
@@ -141,14 +140,13 @@ ROUTES = (
         "application's version is raised together with it. A version that is not higher is refused, and nothing "
         "changes.",
         takes=EndTransactions,
-        answers={200: EndedTransactions},
+        answers={200: EndedTransactions([TransactionMember(ID_EXAMPLE, _NEXT)])},
         codes=(*WRITES, *OF_PRODUCER, "INVALID_TXN_STATE", "ALREADY_COMMITTED"),
         body={
             "transactions": [{"transactional_id": ID_EXAMPLE, **PAIR_EXAMPLE}],
             "result": "commit",
             "once": {"app_id": _APP_EXAMPLE, "version": 7, "note": "run-2"},
         },
-        answer=EndedTransactions([TransactionMember(ID_EXAMPLE, _NEXT)]),
     ),
     Route(
         "POST",
@@ -160,10 +158,9 @@ ROUTES = (
         description="Moves the time-out of a transaction that is under way: it is not due for `timeout_ms` from now. "
         "It only moves later.",
         takes=ExtendTransaction,
-        answers={200: ExtendedTransaction},
+        answers={200: ExtendedTransaction(1_700_000_060_000)},
         codes=(*WRITES, *OF_PRODUCER, "INVALID_TXN_STATE"),
         body={**PAIR_EXAMPLE, "timeout_ms": 60_000},
-        answer=ExtendedTransaction(1_700_000_060_000),
     ),
     Route(
         "GET",
@@ -173,9 +170,8 @@ ROUTES = (
         tag="Transactions",
         summary="Show the version that an application has committed",
         description="Shows the last version that an application has raised by `once`, or -1 if it has raised none.",
-        answers={200: OnceMark},
+        answers={200: OnceMark(_APP_EXAMPLE, 7, "run-2", 1_700_000_000_000)},
         codes=(*STORES, "CONTENDED"),
-        answer=OnceMark(_APP_EXAMPLE, 7, "run-2", 1_700_000_000_000),
     ),
     Route(
         "DELETE",

@@ -74,14 +74,13 @@ ROUTES = (
         description="Takes the ownership of resources, all of them or none. A higher `generation` severs the owner "
         "before it.",
         takes=OwnRequest,
-        answers={200: Owned},
+        answers={200: Owned("billing", [OwnedResource("orders/0", 3, 7)])},
         codes=(*WRITES, *OWNER, "STALE_GENERATION", "RESOURCE_OWNED"),
         body={
             "session_id": SESSION_EXAMPLE,
             "group": "billing",
             "resources": [{"resource": "orders/0", "generation": 3}],
         },
-        answer=Owned("billing", [OwnedResource("orders/0", 3, 7)]),
     ),
     Route(
         "POST",
@@ -105,18 +104,19 @@ ROUTES = (
         summary="Show who owns a resource",
         description="Shows the owner of a resource. A resource that was never owned has generation 0 and no session.",
         takes=Owner,
-        answers={200: Ownership},
+        answers={
+            200: Ownership(
+                "orders/0",
+                "billing",
+                generation=3,
+                fencing_token=7,
+                session_id=SESSION_EXAMPLE,
+                client_name="web-3:4711",
+                since=1_700_000_000_000,
+                until=1_700_000_030_000,
+            )
+        },
         codes=WRITES,
         query={"resource": "orders/0", "group": "billing"},
-        answer=Ownership(
-            "orders/0",
-            "billing",
-            generation=3,
-            fencing_token=7,
-            session_id=SESSION_EXAMPLE,
-            client_name="web-3:4711",
-            since=1_700_000_000_000,
-            until=1_700_000_030_000,
-        ),
     ),
 )

@@ -241,9 +241,8 @@ ROUTES = (
         summary="Show a partition's offsets",
         description="Shows where a partition begins and ends.",
         takes=Offsets,
-        answers={200: OffsetsAnswer},
+        answers={200: _OFFSETS},
         codes=(*KNOWN, *STORES, "CONTENDED"),
-        answer=_OFFSETS,
     ),
     Route(
         "GET",
@@ -254,10 +253,9 @@ ROUTES = (
         summary="Find the first offset at a time",
         description="Finds the first record at a time or later. Both members are null where there is none.",
         takes=OffsetForTime,
-        answers={200: OffsetAt},
+        answers={200: _FOUND},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"timestamp": 1_700_000_000_000},
-        answer=_FOUND,
     ),
     Route(
         "GET",
@@ -268,10 +266,9 @@ ROUTES = (
         summary="Show the offsets of a topic's partitions",
         description="Shows where up to 100 partitions of a topic begin and end.",
         takes=TopicOffsets,
-        answers={200: OffsetsOfPartitions},
+        answers={200: OffsetsOfPartitions(TOPIC_ID_EXAMPLE, [OffsetsOfPartition(0, _OFFSETS)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"start_partition": 0},
-        answer=OffsetsOfPartitions(TOPIC_ID_EXAMPLE, [OffsetsOfPartition(0, _OFFSETS)], has_more=False),
     ),
     Route(
         "GET",
@@ -282,10 +279,9 @@ ROUTES = (
         summary="Find the first offset at a time, in each of a topic's partitions",
         description="Finds the first record at a time or later, in up to 100 partitions of a topic.",
         takes=TopicOffsetsForTime,
-        answers={200: TopicOffsetsAt},
+        answers={200: TopicOffsetsAt(TOPIC_ID_EXAMPLE, [OffsetAtOfPartition(0, _FOUND)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"timestamp": 1_700_000_000_000},
-        answer=TopicOffsetsAt(TOPIC_ID_EXAMPLE, [OffsetAtOfPartition(0, _FOUND)], has_more=False),
     ),
     Route(
         "GET",
@@ -297,18 +293,19 @@ ROUTES = (
         description="Lists the objects that hold a partition. Each `url` can be fetched without credentials for ten "
         "minutes.",
         takes=Segments,
-        answers={200: SegmentList},
+        answers={
+            200: SegmentList(
+                [_SEGMENT],
+                has_more=False,
+                topic_id=TOPIC_ID_EXAMPLE,
+                bounds=_BOUNDS,
+                region="us-east-1",
+                position=1,
+                stable_own_records=1,
+            )
+        },
         codes=(*KNOWN, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE", "NOT_AUTHORIZED"),
         query={"offset": 0},
-        answer=SegmentList(
-            [_SEGMENT],
-            has_more=False,
-            topic_id=TOPIC_ID_EXAMPLE,
-            bounds=_BOUNDS,
-            region="us-east-1",
-            position=1,
-            stable_own_records=1,
-        ),
     ),
     Route(
         "GET",
@@ -320,9 +317,8 @@ ROUTES = (
         description="Lists the idempotent and transactional producers of a partition by producer id, without those "
         "that have lapsed. `current_txn_start_offset` is -1 without an open transaction.",
         takes=ProducerStates,
-        answers={200: ProducerStateList},
+        answers={200: ProducerStateList([ShownProducerState(1_001, 0, 0, 1_700_000_000_000, -1)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"limit": 100},
-        answer=ProducerStateList([ShownProducerState(1_001, 0, 0, 1_700_000_000_000, -1)], has_more=False),
     ),
 )

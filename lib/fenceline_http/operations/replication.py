@@ -83,9 +83,8 @@ def _switch(verb: str, operation: str, summary: str, description: str, *, is_sus
         summary=summary,
         description=description,
         takes=Nothing,
-        answers={200: RegionStatus},
+        answers={200: replace(_REGION_EXAMPLE, suspended=is_suspended)},
         codes=(*KNOWN, *WRITES),
-        answer=replace(_REGION_EXAMPLE, suspended=is_suspended),
     )
 
 
@@ -101,9 +100,8 @@ ROUTES = (
         f"`has_more` is true, continue at `start_partition` + `limit`, or + {limits.REPLICATION_PARTITIONS_MAX} where "
         "`limit` is larger.",
         takes=ReplicationPage,
-        answers={200: ReplicationStatus},
+        answers={200: _EXAMPLE},
         codes=(*KNOWN, *STORES),
-        answer=_EXAMPLE,
     ),
     Route(
         "POST",
@@ -115,9 +113,8 @@ ROUTES = (
         description="Asks the other regions for a snapshot of every partition, whether anything is new or not. "
         "Suspended regions are not asked.",
         takes=Nothing,
-        answers={202: StartedSnapshot},
+        answers={202: StartedSnapshot(_SNAPSHOT_ID)},
         codes=(*KNOWN, *WRITES),
-        answer=StartedSnapshot(_SNAPSHOT_ID),
     ),
     _switch(
         "suspend",
@@ -145,9 +142,8 @@ ROUTES = (
         "`to_offset` is the gap's. A batch of which `problem` says that it is refused is given up by its end. "
         "The region must answer: otherwise the request is `STORE_UNAVAILABLE`.",
         takes=GapSkip,
-        answers={200: SkippedGap},
+        answers={200: SkippedGap(12)},
         codes=(*KNOWN, *WRITES),
         body={"region": "b", "to_offset": 30},
-        answer=SkippedGap(12),
     ),
 )

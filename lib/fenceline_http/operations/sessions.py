@@ -141,10 +141,9 @@ ROUTES = (
         summary="Create a session",
         description="Creates a session. It expires `lease_ms` after its last renewal.",
         takes=NewSession,
-        answers={201: Lease},
+        answers={201: Lease(SESSION_EXAMPLE, 30_000, 1_700_000_030_000)},
         codes=WRITES,
         body={"lease_ms": 30_000, "client_name": "web-3:4711"},
-        answer=Lease(SESSION_EXAMPLE, 30_000, 1_700_000_030_000),
     ),
     Route(
         "GET",
@@ -154,17 +153,18 @@ ROUTES = (
         tag="Sessions",
         summary="Show a session and what it holds",
         description="Shows whether a session is live, and which partitions and resources it holds.",
-        answers={200: Session},
+        answers={
+            200: Session(
+                SESSION_EXAMPLE,
+                30_000,
+                1_700_000_030_000,
+                "web-3:4711",
+                1_700_000_000_000,
+                "live",
+                [Hold(None, "orders/0")],
+            )
+        },
         codes=("UNKNOWN_SESSION", *WRITES),
-        answer=Session(
-            SESSION_EXAMPLE,
-            30_000,
-            1_700_000_030_000,
-            "web-3:4711",
-            1_700_000_000_000,
-            "live",
-            [Hold(None, "orders/0")],
-        ),
     ),
     Route(
         "POST",
@@ -175,9 +175,8 @@ ROUTES = (
         summary="Renew a session's lease",
         description="Renews the lease of a live session. A session that another caller severed learns it here.",
         takes=Nothing,
-        answers={200: Renewed},
+        answers={200: Renewed(1_700_000_030_000)},
         codes=(*OWNER, *WRITES),
-        answer=Renewed(1_700_000_030_000),
     ),
     Route(
         "DELETE",
@@ -199,10 +198,9 @@ ROUTES = (
         summary="Claim write access",
         description="Claims write access to partitions: granted (201), or queued (202) in the mode WaitForExclusive.",
         takes=Claim,
-        answers={201: ClaimAnswer, 202: ClaimAnswer},
+        answers={201: ClaimAnswer(_CLAIMED), 202: ClaimAnswer(_CLAIMED)},
         codes=(*KNOWN, *WRITES, *OWNER, "PRODUCER_FENCED", "PRODUCER_BUSY"),
         body={"access_mode": "Exclusive", "partitions": [0], "producer_name": "loader"},
-        answer=ClaimAnswer(_CLAIMED),
     ),
     Route(
         "GET",
@@ -213,9 +211,8 @@ ROUTES = (
         summary="List producers, and who waits",
         description="Lists the producers of a topic, and those that wait in line.",
         takes=NamePage,
-        answers={200: NamedProducers},
+        answers={200: NamedProducers([_CLAIMED], [], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
-        answer=NamedProducers([_CLAIMED], [], has_more=False),
     ),
     Route(
         "GET",
@@ -227,10 +224,9 @@ ROUTES = (
         description="Shows a producer. With its own `session_id` the request is a poll, which keeps a queued producer "
         "in line.",
         takes=Poll,
-        answers={200: ClaimAnswer},
+        answers={200: ClaimAnswer(_CLAIMED)},
         codes=(*KNOWN, *WRITES, *OWNER, "UNKNOWN_PRODUCER", "PRODUCER_FENCED"),
         query={"session_id": SESSION_EXAMPLE},
-        answer=ClaimAnswer(_CLAIMED),
     ),
     Route(
         "DELETE",

@@ -182,9 +182,8 @@ ROUTES = (
         summary="List a topic's subscriptions by name",
         description="Lists the subscriptions of a topic in byte order of their names, without their cursors.",
         takes=NamePage,
-        answers={200: Subscriptions},
+        answers={200: Subscriptions([_ENTRY], has_more=False)},
         codes=(*KNOWN, *STORES),
-        answer=Subscriptions([_ENTRY], has_more=False),
     ),
     Route(
         "PUT",
@@ -195,10 +194,9 @@ ROUTES = (
         summary="Create a subscription, or change it",
         description="Creates a subscription (201), or changes what the body names of an existing one (200).",
         takes=SubscriptionChange,
-        answers={200: SubscriptionPage, 201: SubscriptionPage},
+        answers={200: _EXAMPLE, 201: _EXAMPLE},
         codes=(*KNOWN, *WRITES),
         body={"initial_position": "earliest"},
-        answer=_EXAMPLE,
     ),
     Route(
         "GET",
@@ -210,9 +208,8 @@ ROUTES = (
         description="Shows a subscription with its cursors. `mark_delete_offset` is the first offset not acknowledged "
         "in order.",
         takes=PartitionPage,
-        answers={200: SubscriptionPage},
+        answers={200: _EXAMPLE},
         codes=(*SUBSCRIBED, *STORES, "CONTENDED"),
-        answer=_EXAMPLE,
     ),
     Route(
         "DELETE",
@@ -257,10 +254,9 @@ ROUTES = (
         description="Acknowledges every record up to `cumulative`, or the `individual` ones. Give exactly one of the "
         "two.",
         takes=Acknowledgement,
-        answers={200: Mark},
+        answers={200: Mark(1)},
         codes=(*SUBSCRIBED, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "cumulative": 0},
-        answer=Mark(1),
     ),
     Route(
         "POST",
@@ -272,10 +268,9 @@ ROUTES = (
         description="Sets the mark, also backwards, and forgets individual acknowledgements. "
         "Give exactly one of `offset` and `timestamp`.",
         takes=Seek,
-        answers={200: Mark},
+        answers={200: Mark(0)},
         codes=(*SUBSCRIBED, *WRITES, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "offset": 0},
-        answer=Mark(0),
     ),
     Route(
         "GET",
@@ -287,10 +282,9 @@ ROUTES = (
         description="Returns the offsets that a group has committed, of every topic or of one. An unknown group has "
         "none.",
         takes=Committed,
-        answers={200: GroupOffsets},
+        answers={200: GroupOffsets([Answered("orders", 0, 1)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED", "UNSTABLE_OFFSET_COMMIT"),
         query={"topic": "orders"},
-        answer=GroupOffsets([Answered("orders", 0, 1)], has_more=False),
     ),
     Route(
         "POST",

@@ -163,10 +163,9 @@ ROUTES = (
         description="Returns an id that no other producer has. With it and sequence numbers, a batch sent twice is "
         "stored once. With a `transactional_id` it returns the id's next epoch, and fences the producer before it.",
         takes=ProducerIdRequest,
-        answers={200: ProducerPair},
+        answers={200: ProducerPair(**PAIR_EXAMPLE)},
         codes=(*WRITES, "INVALID_TRANSACTION_TIMEOUT", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS"),
         body={"transactional_id": ID_EXAMPLE, "transaction_timeout_ms": limits.TRANSACTION_TIMEOUT_MS_DEFAULT},
-        answer=ProducerPair(**PAIR_EXAMPLE),
     ),
     Route(
         "GET",
@@ -176,8 +175,7 @@ ROUTES = (
         tag="Groups",
         summary="Find a group's coordinator",
         description="Returns the shard that coordinates a group, and where. Kafka places groups in the same way.",
-        answers={200: Coordinator},
-        answer=Coordinator("billing", 39, "us-east-1", "https://example.com"),
+        answers={200: Coordinator("billing", 39, "us-east-1", "https://example.com")},
     ),
     Route(
         "GET",
@@ -188,8 +186,7 @@ ROUTES = (
         summary="Find a transactional id's coordinator",
         description="Returns the shard that coordinates a transactional id, and where. Kafka places ids in the same "
         "way.",
-        answers={200: Coordinator},
-        answer=Coordinator(ID_EXAMPLE, 25, "us-east-1", "https://example.com"),
+        answers={200: Coordinator(ID_EXAMPLE, 25, "us-east-1", "https://example.com")},
     ),
     Route(
         "POST",
@@ -263,10 +260,9 @@ ROUTES = (
         description="Lists transactions in byte order of their transactional ids: the caller's, and those of no "
         "principal.",
         takes=TransactionList,
-        answers={200: TransactionPage},
+        answers={200: TransactionPage([_EXAMPLE], has_more=False)},
         codes=(*STORES, "CONTENDED"),
         query={"state": "Ongoing"},
-        answer=TransactionPage([_EXAMPLE], has_more=False),
     ),
     Route(
         "GET",
@@ -277,9 +273,8 @@ ROUTES = (
         summary="Show a transaction",
         description="Shows the transaction of a transactional id. What is due of it is done first: it is aborted past "
         "its time-out, and finished once it is decided.",
-        answers={200: Transaction},
+        answers={200: _EXAMPLE},
         codes=(*WRITES, "TRANSACTIONAL_ID_NOT_FOUND", "CONCURRENT_TRANSACTIONS"),
-        answer=_EXAMPLE,
     ),
     Route(
         "POST",
@@ -304,10 +299,9 @@ ROUTES = (
         summary="List the transactions of all principals",
         description="Lists transactions in byte order of their transactional ids, those of every principal.",
         takes=TransactionList,
-        answers={200: TransactionPage},
+        answers={200: TransactionPage([_EXAMPLE], has_more=False)},
         codes=(*STORES, "CONTENDED"),
         query={"longer_than_ms": 60_000},
-        answer=TransactionPage([_EXAMPLE], has_more=False),
     ),
     Route(
         "POST",
@@ -318,9 +312,8 @@ ROUTES = (
         summary="Fence a transactional id of any principal",
         description="Aborts the transaction of a transactional id if it is under way, and fences its producer. The id "
         "then belongs to no principal, until the next request for it.",
-        answers={200: FencedTransaction},
+        answers={200: FencedTransaction(_EXAMPLE, ProducerPair(1_001, 1))},
         codes=(*WRITES, "TRANSACTIONAL_ID_NOT_FOUND", "CONCURRENT_TRANSACTIONS"),
-        answer=FencedTransaction(_EXAMPLE, ProducerPair(1_001, 1)),
     ),
     Route(
         "POST",
