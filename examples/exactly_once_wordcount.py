@@ -34,16 +34,16 @@ from fenceline import (
     Client,
     CommitOutcomeUnknownError,
     CommittedOffset,
+    Isolation,
     OpenTransaction,
     Owner,
+    ReadRecord,
     Record,
     TransactionAbortedError,
     errors,
 )
-from fenceline.client.requests.subscriptions import Isolation
 from fenceline.errors import FencelineError
 from fenceline.format.batch import StoredRecord
-from fenceline.model.results import ReadRecord
 
 GROUP = "word-count"
 INPUTS = 5_000

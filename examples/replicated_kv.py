@@ -25,9 +25,8 @@ from typing import Literal
 from rich.table import Table
 from stage import Child, ComparisonError, Event, check, commands, console, say, serving, show_result
 
-from fenceline import Client, Delivery, Producer, errors
+from fenceline import Client, Delivery, Producer, ReadRecord, errors
 from fenceline.errors import FencelineError
-from fenceline.model.results import ReadRecord
 
 TOPIC = "kv"
 LEASE_MS = 1_000

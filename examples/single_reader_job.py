@@ -28,10 +28,9 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.table import Table
 from stage import Child, ComparisonError, Event, check, console, say, serving, show_result
 
-from fenceline import Client, CommittedOffset, Record, Session, errors
+from fenceline import Client, CommittedOffset, ReadRecord, Record, Session, errors
 from fenceline.errors import FencelineError
 from fenceline.format.batch import StoredRecord
-from fenceline.model.results import ReadRecord
 
 GROUP = "totals-job"
 READINGS = 6_000

@@ -40,8 +40,12 @@ if TYPE_CHECKING:
     from fenceline.client import TransactionAbortedError as TransactionAbortedError
     from fenceline.client import TransactionalProducer as TransactionalProducer
     from fenceline.client import subscribe as subscribe
+    from fenceline.model.kinds import Isolation as Isolation
     from fenceline.model.record import Record as Record
+    from fenceline.model.results import Appended as Appended
+    from fenceline.model.results import Page as Page
     from fenceline.model.results import ProducerRef as ProducerRef
+    from fenceline.model.results import ReadRecord as ReadRecord
     from fenceline.model.results import SessionRef as SessionRef
     from fenceline.model.transaction import OnceMark as OnceMark
     from fenceline.model.transaction import ProducerPair as ProducerPair
@@ -51,18 +55,22 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Appended",
     "Client",
     "CommitOutcomeUnknownError",
     "CommittedOffset",
     "Delivered",
     "Delivery",
     "FailoverSubscriber",
+    "Isolation",
     "OnceMark",
     "OpenTransaction",
     "Owner",
+    "Page",
     "Producer",
     "ProducerPair",
     "ProducerRef",
+    "ReadRecord",
     "Reader",
     "Record",
     "Session",
@@ -86,7 +94,9 @@ def __getattr__(name: str) -> _Any:
             return _import_module("fenceline.errors")
         case "Record":
             return _import_module("fenceline.model.record").Record
-        case "ProducerRef" | "SessionRef":
+        case "Isolation":
+            return _import_module("fenceline.model.kinds").Isolation
+        case "Appended" | "Page" | "ProducerRef" | "ReadRecord" | "SessionRef":
             return getattr(_import_module("fenceline.model.results"), name)
         case "OnceMark" | "ProducerPair" | "TopicPartition" | "TransactionMember":
             return getattr(_import_module("fenceline.model.transaction"), name)

@@ -12,9 +12,10 @@ from functools import cache
 from typing import Any
 
 from fenceline import errors
+from fenceline.answers import to_json
 from fenceline_http import schemas
 from fenceline_http.declared import Body, Query
-from fenceline_http.json_schema import STRING, Named, Schema, described, integer, named_in
+from fenceline_http.json_schema import STRING, Named, Schema, described, integer, named_in, of_answer
 from fenceline_http.media_types import BYTES_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
 from fenceline_http.route import Route
 from fenceline_http.routes import ROUTES
@@ -88,10 +89,10 @@ def _components(paths: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    answers = {str(status): _answer(shape, route) for status, shape in route.answers.items()}
+    answers = {str(status): _answer(given, route) for status, given in route.answers.items()}
     first = next(iter(answers.values()))
     if route.answer is not None:
-        first["content"][JSON_TYPE]["example"] = route.answer
+        first["content"][JSON_TYPE]["example"] = to_json(route.answer)
     made: dict[str, Any] = {
         "operationId": route.operation,
         "tags": [route.tag],
@@ -137,9 +138,10 @@ def _in_query(route: Route) -> Iterator[dict[str, Any]]:
         yield described(parameter, member.description)
 
 
-def _answer(shape: Named | None, route: Route) -> dict[str, Any]:
+def _answer(given: Any, route: Route) -> dict[str, Any]:
     """Return one answer; each has one media type, and one type of that."""
-    if shape is not None:
+    if given is not None:
+        shape = given if isinstance(given, Named) else of_answer(type(given))
         return {"description": shape.name, "content": {JSON_TYPE: {"schema": shape}}}
     if route.gives_page:
         return {"description": "A page for people", "content": {HTML_TYPE: {"schema": STRING}}}

@@ -18,7 +18,7 @@ from fenceline_http.declared import Body, Members, Query, object_of, optional, r
 from fenceline_http.fields import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
 from fenceline_http.json_schema import TEXT_OR_NULL, Named, array, const, described, nullable, obj, words
 from fenceline_http.schemas import ENCODING as ENCODING_SCHEMA
-from fenceline_http.schemas import HEADERS, INT16_MAX
+from fenceline_http.schemas import HEADERS
 from fenceline_http.strict_json import member
 
 ToBytes = Callable[[str], bytes]
@@ -197,7 +197,7 @@ class Producer(Members):
     """Makes a batch idempotent: sent twice, it is stored once."""
 
     producer_id: int = required(integer())
-    producer_epoch: int = required(integer(0, INT16_MAX))
+    producer_epoch: int = required(integer(0, limits.MARKER_EPOCH_MAX))
     sequence: int = required(integer(0, limits.INT32_MAX))
 
 

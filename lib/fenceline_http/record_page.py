@@ -27,7 +27,13 @@ def to_json(page: Page, encoding: str) -> str:
     records = page.records
     text, count, encoding = (*_as_base64(records), "base64") if encoding == "base64" else _as_text(records)
     position = page.position if count == len(records) else records[count].offset
-    shown = {"encoding": encoding, "position": position, **responses.bounds(page.bounds)}
+    shown = {
+        "encoding": encoding,
+        "position": position,
+        "log_start_offset": page.log_start_offset,
+        "next_offset": page.next_offset,
+        "last_stable_offset": page.last_stable_offset,
+    }
     if page.active_region is not None:
         shown["active_region"] = page.active_region
     if page.compaction_horizon is not None:

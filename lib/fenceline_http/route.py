@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
+from fenceline.answers import is_declared
 from fenceline_http.declared import Body, Query
-from fenceline_http.json_schema import Named
 
 Function = Literal["produce", "read", "admin", "subscriptions", "sessions", "transactions"]
 
@@ -29,9 +29,9 @@ class Route:
         takes: The declaration of its JSON body or of its query.
         takes_batch: Whether its body is a record batch.
         batches: The declaration of its query where its body is a record batch instead. The document does not show it.
-        answers: Status to the answer's schema; None for an empty body.
+        answers: Status to an example of the answer, whose class declares it, or to a schema; None for an empty body.
         codes: Those of its errors, without the codes that every operation and every body has.
-        query: An example of the query; ``body`` and ``answer`` are examples of JSON.
+        query: An example of the query; ``body`` is one of JSON, and so is ``answer``, where there is a schema.
         gives_batches: Whether it answers with record batches.
         gives_page: Whether it answers with HTML.
     """
@@ -46,7 +46,7 @@ class Route:
         tag: str,
         summary: str,
         description: str,
-        answers: Mapping[int, Named | None],
+        answers: Mapping[int, Any],
         codes: Sequence[str] = (),
         takes: type[Body | Query] = Query,
         takes_batch: bool = False,
@@ -73,7 +73,8 @@ class Route:
         self.batches = batches
         self.query = query or {}
         self.body = body
-        self.answer = answer
+        first = next(iter(answers.values()))
+        self.answer = first if is_declared(type(first)) else answer
         self.gives_batches = gives_batches
         self.gives_page = gives_page
         self.segments = path.split("/")

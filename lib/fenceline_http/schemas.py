@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fenceline import errors, limits
+from fenceline.model import kinds
 from fenceline_http.json_schema import (
-    BOOLEAN,
     STRING,
     TEXT_OR_NULL,
     Named,
@@ -20,30 +20,19 @@ from fenceline_http.json_schema import (
     const,
     integer,
     obj,
+    of_type,
     words,
 )
 
-INT16_MAX = 2**15 - 1
-
-
-def name_pattern(chars_max: int) -> str:
-    return rf"^(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,{chars_max}}}$"  # neither . nor ..: no path could hold it
-
-
-OFFSET = integer()
-EPOCH = integer(-1)
-TOPIC_NAME: Schema = {"type": "string", "pattern": name_pattern(limits.TOPIC_NAME_CHARS_MAX)}
-SUBSCRIPTION_NAME: Schema = {"type": "string", "pattern": name_pattern(limits.SUBSCRIPTION_NAME_CHARS_MAX)}
-PRODUCER_NAME: Schema = {"type": "string", "pattern": name_pattern(limits.PRODUCER_NAME_CHARS_MAX)}
-# Neither / nor control characters, and neither . nor ..: no path could hold such an id.
-TRANSACTIONAL_ID: Schema = {
-    "type": "string",
-    "pattern": rf"^(?!\.{{1,2}}$)[^/\u0000-\u001f\u007f]{{1,{limits.TRANSACTIONAL_ID_BYTES_MAX}}}$",
-}
-REGION_NAME: Schema = {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"}
+OFFSET = of_type(kinds.Offset)
+EPOCH = of_type(kinds.Epoch)
+TOPIC_NAME = of_type(kinds.TopicName)
+SUBSCRIPTION_NAME = of_type(kinds.SubscriptionName)
+PRODUCER_NAME = of_type(kinds.ProducerName)
+TRANSACTIONAL_ID = of_type(kinds.TransactionalId)
+REGION_NAME = of_type(kinds.RegionName)
 SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 
-BOUNDS: Mapping[str, Schema] = {"log_start_offset": OFFSET, "next_offset": OFFSET, "last_stable_offset": OFFSET}
 ENCODING = Named(
     "Encoding",
     words("utf8", "base64"),
@@ -64,11 +53,6 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema, object]] = {
     "app_id": ("The application's id: text as a transactional id's.", TRANSACTIONAL_ID, "hourly-totals"),
     "key": ("The group's name, or the transactional id.", TRANSACTIONAL_ID, "loader-1"),
 }
-
-
-def page_of(name: str, entries: Schema, **more: Schema) -> Schema:
-    """Return the schema of a list that a reader continues while ``has_more`` is true."""
-    return obj({name: array(entries), "has_more": BOOLEAN, **more})
 
 
 _RECORD_ERRORS = {

@@ -217,7 +217,7 @@ def test_a_watch_needs_one_answer_to_begin(run, a):
 def test_a_terminal_shows_what_a_look_found_and_that_it_is_old(busy):
     from rich.console import Console
 
-    from fenceline.client.region_types import replication_of
+    from fenceline.client.types import replication_of
 
     found = replication_of([{"region": "a", **busy, "has_more": False}])
     console = Console(width=80, file=io.StringIO(), record=True)

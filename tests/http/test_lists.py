@@ -9,10 +9,13 @@ import pytest
 
 from fenceline import limits
 from fenceline.access.session import Owned, SessionItem
+from fenceline.answers import to_json
 from fenceline.format.batch import encode
-from fenceline.model.access import Session
+from fenceline.model.access import Hold, Session
 from fenceline.model.record import Record
+from fenceline.model.subscription import Cursor
 from fenceline_http import responses
+from fenceline_http.handlers.subscriptions import _part
 from tests.support.http_events import BATCH_TYPE, GATEWAY_BYTES_MAX, Answer, call
 
 pytestmark = pytest.mark.usefixtures("service", "topic")
@@ -165,7 +168,7 @@ def test_whatever_room_an_answer_has_the_pages_are_the_whole_list(room: int, mon
         call("POST", "/v1/topics/orders/partitions/0/records", value={"records": [{"value": name}]})
     whole = {path: call("GET", path).json for path in ("/v1/topics", SUBSCRIPTIONS, OFFSETS, SEGMENTS)}
     listed = call("GET", PRODUCERS).json
-    monkeypatch.setattr(responses, "_LIST_BYTES_MAX", room)
+    monkeypatch.setattr(responses, "LIST_BYTES_MAX", room)
     for path, member, after_of, name in (
         ("/v1/topics", "topics", last_name("topics"), "start_after"),
         (SUBSCRIPTIONS, "subscriptions", last_name("subscriptions"), "start_after"),
@@ -192,7 +195,7 @@ def test_what_is_acknowledged_out_of_order_comes_in_parts_where_it_is_much(monke
     call("POST", f"{path}/acknowledgements", value={"partition": 0, "individual": odd})
     whole = call("GET", path).json
     assert "has_more" not in whole["partitions"][0]
-    monkeypatch.setattr(responses, "_LIST_BYTES_MAX", 1_000)
+    monkeypatch.setattr(responses, "LIST_BYTES_MAX", 1_000)
     pages = [call("GET", path).json]
     while pages[-1]["partitions"][-1].get("has_more"):
         assert pages[-1]["has_more"] is True
@@ -210,16 +213,10 @@ def test_the_parts_of_an_answer_are_of_as_many_ranges_as_pass() -> None:
     """Each of a million open ranges may have the largest offsets there are."""
     count = limits.OPEN_RANGES_MAX
     ranges = [(2**63 - 2 * count + 2 * n, 2**63 - 2 * count + 2 * n + 1) for n in range(count)]
-    cursor = responses._cursor(answers_cursor(ranges))
+    cursor = to_json(_part(Cursor(9_999, 2**63 - 1, ranges, 2**63 - 1)))
     assert cursor["has_more"] is True
-    assert len(responses.to_json(cursor)) < responses._LIST_BYTES_MAX
+    assert len(responses.to_json(cursor)) < responses.LIST_BYTES_MAX
     assert len(cursor["individually_acknowledged"]) > 90_000
-
-
-def answers_cursor(ranges: list[tuple[int, int]]) -> Any:
-    from fenceline.model.subscription import ShownCursor
-
-    return ShownCursor(9_999, 2**63 - 1, ranges, 2**63 - 1)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +228,8 @@ def test_what_a_session_holds_fits_one_answer_because_it_fits_one_item(group: st
     in_item = 9 + len(group or "") + len(resource)  # as DynamoDB counts: three of the list, two for each member
     count = limits.ITEM_BYTES_MAX // in_item
     session = SessionItem("0" * 32, "", 30_000, 0, 0, owns=(owned,) * count)
-    shown = Session("0" * 32, 30_000, 0, "x" * 256, 0, "live", tuple((one.group, one.resource) for one in session.owns))
-    body = responses.to_json(responses.session(shown))
+    shown = Session("0" * 32, 30_000, 0, "x" * 256, 0, "live", [Hold(one.group, one.resource) for one in session.owns])
+    body = responses.to_json(to_json(shown))
     assert len(body.encode()) < limits.REPLY_BYTES_MAX
 
 

@@ -103,7 +103,7 @@ def test_partitions_come_in_pages() -> None:
 
 def test_a_page_of_partitions_passes_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     subscribe()
-    monkeypatch.setattr("fenceline_http.responses._LIST_BYTES_MAX", 20)
+    monkeypatch.setattr("fenceline_http.responses.LIST_BYTES_MAX", 20)
     page = call("GET", SUBSCRIPTION).json
     assert ([one["partition"] for one in page["partitions"]], page["has_more"]) == ([0], True)
     page = call("GET", SUBSCRIPTION, "start_partition=1").json

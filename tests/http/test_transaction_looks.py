@@ -144,7 +144,7 @@ def test_a_page_of_transactions_passes_the_gateway_and_the_pages_are_the_whole_l
 ) -> None:
     for name in "abcde":
         Producer(name).add(("orders", 0), ("orders", 1))
-    monkeypatch.setattr(responses, "_LIST_BYTES_MAX", 500)
+    monkeypatch.setattr(responses, "LIST_BYTES_MAX", 500)
     page = call("GET", "/v1/transactions").json
     assert page["has_more"] is True
     assert 1 <= len(page["transactions"]) < 5

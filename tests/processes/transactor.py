@@ -25,7 +25,7 @@ from fenceline.errors import (
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ProducerRef
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import OnceMark, ProducerPair, TransactionMember
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
@@ -85,7 +85,7 @@ class Instance:
         persist(lambda: self._log.append(topic, partition, request))
 
     def send_offset(self, partition: int, offset: int) -> None:
-        offsets = [GroupOffset(INPUT, partition, offset, "")]
+        offsets = [CommittedOffset(INPUT, partition, offset, "")]
         persist(lambda: self._log.transactions.add_group(self.id, self.pair, GROUP))
         persist(lambda: self._log.transactions.send_offsets(self.id, self.pair, GROUP, offsets))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fenceline.client import Client
-from fenceline.client.requests.subscriptions import Isolation
+from fenceline.model.kinds import Isolation
 from fenceline.model.record import Record
 from tests.spark.gates import Gate
 from tests.spark.processes import Session, session

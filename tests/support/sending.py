@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fenceline.access.ownership import read_guard
 from fenceline.errors import InvalidTxnStateError
 from fenceline.format import keys
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import COMPLETE_COMMIT, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from fenceline.ports import Check
 from fenceline.service.log import Log
@@ -68,14 +68,14 @@ class Sender:
 
     def send(
         self,
-        *offsets: tuple[str, int, int] | GroupOffset,
+        *offsets: tuple[str, int, int] | CommittedOffset,
         group: str = GROUP,
         log: Log | None = None,
         session_id: str | None = None,
     ) -> None:
         """Send a group's offsets: (topic, partition, offset) each."""
         log = log or self.service.log
-        given = [one if isinstance(one, GroupOffset) else GroupOffset(*one) for one in offsets]
+        given = [one if isinstance(one, CommittedOffset) else CommittedOffset(*one) for one in offsets]
         context = log.context
 
         def judge(live: LiveTopic, partition: int) -> Sequence[Check]:

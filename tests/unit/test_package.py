@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -44,6 +45,15 @@ def test_what_the_client_shows_is_public_by_the_packages_own_names() -> None:
     assert {name: getattr(fenceline.client, name) for name in fenceline.client.__all__}.items() <= {
         name: getattr(fenceline, name) for name in fenceline.__all__
     }.items()
+
+
+def test_the_types_of_what_appends_and_reads_return_and_take_are_public() -> None:
+    from fenceline.client.requests.log import LogRequests
+
+    append, read = inspect.get_annotations(LogRequests.produce), inspect.get_annotations(LogRequests.read)
+    named = {append["return"], read["return"], read["isolation"], "ReadRecord"}
+    assert named == {"Appended", "Page", "Isolation", "ReadRecord"} & set(fenceline.__all__)
+    assert fenceline.Page.__dataclass_fields__["records"].type == "Sequence[ReadRecord]"
 
 
 def test_the_version_is_the_projects() -> None:

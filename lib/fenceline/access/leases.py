@@ -24,7 +24,7 @@ from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
-from fenceline.model.access import Session
+from fenceline.model.access import Hold, Session
 from fenceline.ports import Item, ItemKey
 
 
@@ -124,7 +124,7 @@ def _read(partitions: Partitions, session_id: str) -> SessionItem | None:
 
 def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str], ...] = ()) -> Session:
     made = session.session_id, session.lease_ms, session.expires_at, session.client_name, session.created_at
-    return Session(*made, state, holds)
+    return Session(*made, state, tuple(Hold(*one) for one in holds))
 
 
 # What a session holds

@@ -25,8 +25,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from fenceline import limits
 from fenceline.adapters import peer_answers
-from fenceline.adapters.peer_answers import Refused
 from fenceline.adapters.peer_connections import CannotReach, Carrier, Connections
+from fenceline.answers import Refused
 from fenceline.model.results import SegmentList
 from fenceline.ports import Unavailable
 from fenceline.regions.peer import BeyondEnd, PeerProblem, PeerTopic

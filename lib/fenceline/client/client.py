@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from fenceline import limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, public, refuse
-from fenceline.client.requests.subscriptions import InitialPosition, Isolation
+from fenceline.client.requests.subscriptions import InitialPosition
 from fenceline.client.session import OnLost, Session
-from fenceline.client.types import AccessMode
 from fenceline.format.partitioner import partition_of
+from fenceline.model.kinds import AccessMode, Isolation
 
 if TYPE_CHECKING:
     from fenceline.client.owner import Owner, Resources

@@ -26,9 +26,9 @@ from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, call, check_here, public
 from fenceline.client.identities import Memory
-from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.stay import UNUSABLE, RegionalRecord, Stay, Wanted, answered, enter, read_in
 from fenceline.client.transport import log
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import ReadRecord
 
 SILENT_MS = 10_000

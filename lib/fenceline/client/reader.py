@@ -19,10 +19,10 @@ from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, check_here, public, refuse
 from fenceline.client.prefetch import Fetching
-from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.topic_watch import NewPartitions
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import BatchPage, Bounds, Page
 
 if TYPE_CHECKING:

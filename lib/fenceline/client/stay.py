@@ -27,8 +27,8 @@ from fenceline import errors
 from fenceline.client.api import ApiClient
 from fenceline.client.identities import Shown
 from fenceline.client.prefetch import Fetching
-from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.topic_watch import NewPartitions
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page, ReadRecord
 from fenceline.runtime import Runtime
 

@@ -25,10 +25,10 @@ from fenceline.client.acknowledger import Acknowledgements
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import check_here, public
 from fenceline.client.prefetch import Fetching
-from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.session import GIVE_BACK_MS
 from fenceline.client.topic_watch import NewPartitions
 from fenceline.client.transport import log
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page, ReadRecord
 
 

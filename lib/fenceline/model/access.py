@@ -8,27 +8,85 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, cast
+
+from fenceline import limits
+from fenceline.answers import LEFT_OUT, Absent, After, OneOf, Titled, Whole
+from fenceline.model.kinds import (
+    AccessMode,
+    ClientName,
+    Epoch,
+    Generation,
+    GroupName,
+    LeaseMs,
+    Offset,
+    ProducerName,
+    ResourceName,
+)
 
 GRANTED, QUEUED = "granted", "queued"  # stored, too: never rename
 
 
+@Titled("MadeSession")
 @dataclass(frozen=True, slots=True)
-class Session:
-    """A session."""
+class Lease:
+    """A session that the service has just made."""
 
     session_id: str
-    lease_ms: int
+    lease_ms: LeaseMs
     expires_at: int
-    client_name: str | None
-    since: int  # when it was made
-    state: str  # live, severed, expired or closed
-    holds: tuple[tuple[str | None, str], ...] = ()  # (group, resource)
+
+
+class Hold(NamedTuple):
+    """A resource that a session owns or writes to exclusively; ``group`` is ``None`` without one."""
+
+    group: str | None
+    resource: str
+
+
+@Titled("ShownSession")
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session as it is now."""
+
+    session_id: str
+    lease_ms: LeaseMs
+    expires_at: int
+    client_name: Annotated[ClientName | None, Absent(None)]
+    since: Annotated[int, Absent(0)]  # when it was made
+    state: Annotated[str, OneOf("live", "severed", "expired", "closed")]
+    holds: Sequence[Hold] = ()
+
+    def owned_partitions(self, topic: str, group: str | None) -> set[int]:
+        """Return the partitions of ``topic`` that it owns for ``group``, or holds for writing without one."""
+        places = [hold.resource.rpartition("/") for hold in self.holds if hold.group == group]
+        return {int(number) for name, _, number in places if name == topic and number.isascii() and number.isdecimal()}
+
+
+@Titled("NamedProducer", "A producer that has write access, or waits for it.")
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A producer by name: granted, with its epochs and the offsets right after its markers, or queued."""
+
+    producer_name: ProducerName
+    session_id: str  # of another principal's session only the beginning
+    access_mode: AccessMode
+    state: Annotated[str, OneOf(GRANTED, QUEUED)]
+    topic_epochs: Mapping[int, Epoch]
+    next_offsets: Mapping[int, Offset]
+    expires_at: int
+    queue_position: Annotated[int | None, LEFT_OUT, After("state"), "Its place in line; 0 is the next."] = None
+    client_name: ClientName | None = None  # of its session
+    since: int | None = None  # when it was granted, or queued
+
+    @property
+    def is_granted(self) -> bool:
+        return self.state == GRANTED
 
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """A named producer."""
+    """A named producer, with the principal of its session."""
 
     producer_name: str
     session_id: str
@@ -42,6 +100,22 @@ class Producer:
     since: int | None  # when it was granted, or queued
     queue_position: int | None = None  # of a queued one: 0 is the next in line
 
+    def shown_to(self, principal: str) -> Claim:
+        """Return it as a principal is shown it."""
+        is_own = self.principal == principal
+        return Claim(
+            self.producer_name,
+            self.session_id if is_own else self.session_id[:8],
+            cast("AccessMode", self.access_mode),
+            self.state,
+            self.topic_epochs,
+            self.next_offsets,
+            self.expires_at,
+            self.queue_position,
+            self.client_name,
+            self.since,
+        )
+
 
 class ProducerPage(NamedTuple):
     """Some of a topic's producers, chosen by their names: those that hold access, and those that wait for it."""
@@ -53,22 +127,23 @@ class ProducerPage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnedResource:
-    """One resource, as its owner sees it."""
+    """A resource that was taken, and the numbers that set its owner apart from every earlier one."""
 
-    resource: str
-    generation: int
+    resource: ResourceName
+    generation: Annotated[int, Whole(1, limits.GENERATION_MAX)]
     fencing_token: int
 
 
+@Titled("Ownership")
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The owner of a resource (API.md, "Ownership")."""
+    """The owner of a resource; ``session_id`` is ``None`` without one (API.md, "Ownership")."""
 
-    resource: str
-    group: str | None
-    generation: int
-    fencing_token: int
+    resource: ResourceName
+    group: GroupName | None
+    generation: Generation
+    fencing_token: Epoch
     session_id: str | None  # of another principal's only the beginning
-    client_name: str | None = None  # of that session
+    client_name: ClientName | None = None  # of that session
     since: int | None = None  # when it took the resource
     until: int | None = None  # when its lease is over, unless it is renewed

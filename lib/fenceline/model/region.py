@@ -9,64 +9,71 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from fenceline.answers import Titled
+from fenceline.model.kinds import Offset, PartitionNumber
 
 
+@Titled("RegionStatus", "Another region of a topic, as the region that was asked sees it.")
 @dataclass(frozen=True, slots=True)
 class RegionStatus:
-    """One other region of a topic, as the region that was asked sees it.
+    """One other region of a topic, as the region that was asked sees it. Numbers are ``None`` while they are unknown.
 
     Attributes:
-        connected: Whether its last answer for this topic is younger than 10 s, and names this region.
-        lag_records: How many of its own committed records are not here; ``None`` while it is not connected.
-        lag_ms: The age of the oldest of them; ``None`` while it is not connected.
-        last_seen_at: When it last answered, in ms; ``None`` before that.
-        answered_at: When it last answered a REQUEST for a snapshot, in ms; ``None`` before that.
-        problem: What is wrong with it, for an operator; ``None`` if nothing is.
+        connected: Also, whether that answer names this region.
+        problem: For an operator; ``None`` if nothing is wrong.
     """
 
     region: str
-    connected: bool
+    connected: Annotated[bool, "Whether its last answer for this topic is younger than 10 s."]
     suspended: bool
-    lag_records: int | None
-    lag_ms: int | None
-    last_seen_at: int | None
-    answered_at: int | None
-    problem: str | None
+    lag_records: Annotated[int | None, "How many of its own committed records are not here."]
+    lag_ms: Annotated[int | None, "The age of the oldest of them."]
+    last_seen_at: Annotated[int | None, "When it last answered."]
+    answered_at: Annotated[int | None, "When it last answered for a snapshot."]
+    problem: Annotated[str | None, "What is wrong with it."]
 
 
+@Titled("Gap", "Records of a region that it no longer keeps, and that were not taken. Offsets are that region's.")
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Own records of a region that it no longer keeps, and that were not taken."""
 
-    partition: int
+    partition: PartitionNumber
     region: str
-    from_offset: int
-    to_offset: int
+    from_offset: Offset
+    to_offset: Offset
     records: int
 
 
+@Titled("Snapshot", "A completed snapshot.")
 @dataclass(frozen=True, slots=True)
 class ShownSnapshot:
-    """A completed snapshot. ``offsets`` are those of the other regions: what lies below is below ``local_offset``."""
+    """A completed snapshot."""
 
     snapshot_id: str
-    partition: int
-    local_offset: int
-    offsets: Mapping[str, int]
+    partition: PartitionNumber
+    local_offset: Offset
+    offsets: Annotated[
+        Mapping[str, Offset], "By region: what lies below this offset there lies below `local_offset` here."
+    ]
     completed_at: int  # ms
-    final: bool
+    final: Annotated[bool, "Whether no other snapshot of the same records would say more."]
 
 
+@Titled("PendingSnapshot", "A snapshot that is not complete, and the regions that it waits for.")
 @dataclass(frozen=True, slots=True)
 class PendingSnapshot:
     """A snapshot that is not complete, and the regions that it waits for."""
 
     snapshot_id: str
-    partition: int
+    partition: PartitionNumber
     started_at: int  # ms
     waiting_for: Sequence[str]
 
 
+@Titled("Replication", "A topic in several regions, as the region that was asked sees it.")
 @dataclass(frozen=True, slots=True)
 class ReplicationStatus:
     """The answer of API.md "replication"."""
@@ -74,7 +81,7 @@ class ReplicationStatus:
     region: str
     regions: Sequence[RegionStatus]
     gaps: Sequence[Gap]
-    skipped_records: int
+    skipped_records: Annotated[int, "How many records were skipped, in the partitions shown."]
     snapshots: Sequence[ShownSnapshot]
     pending: Sequence[PendingSnapshot]
     has_more: bool

@@ -10,11 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fenceline import limits
-
-ACCESS_MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
-
-# No control characters, no line or paragraph ends, nothing that turns the direction of text (Unicode's Bidi_Control).
-CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
+from fenceline.model.kinds import ACCESS_MODES as ACCESS_MODES
+from fenceline.model.kinds import CLIENT_NAME_PATTERN as CLIENT_NAME_PATTERN
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
+
+from fenceline import limits
+from fenceline.answers import INLINE, LEFT_OUT, After, Called, OneOf, Stated, Titled
+from fenceline.model.kinds import Count, Epoch, Offset, Timestamp, Url
 
 T = TypeVar("T")
 
@@ -18,9 +22,9 @@ T = TypeVar("T")
 class Bounds:
     """A partition's offsets at one verified tail."""
 
-    log_start_offset: int
-    next_offset: int
-    last_stable_offset: int
+    log_start_offset: Offset
+    next_offset: Offset
+    last_stable_offset: Offset
 
 
 class Bounded:
@@ -42,14 +46,15 @@ class Bounded:
         return self.bounds.last_stable_offset
 
 
+@Titled("Offsets")
 @dataclass(frozen=True, slots=True)
 class Offsets(Bounded):
     """The answer of API.md "offsets"."""
 
-    bounds: Bounds
-    topic_epoch: int
-    access_mode: str  # "Shared" or "Exclusive"
-    compaction_horizon: int
+    bounds: Annotated[Bounds, INLINE]
+    topic_epoch: Epoch
+    access_mode: Annotated[str, OneOf("Shared", "Exclusive")]
+    compaction_horizon: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,8 @@ class AbortedTransaction:
     """An aborted transaction: skip its producer's transactional batches with a base offset within."""
 
     producer_id: int
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,51 +71,56 @@ class OriginEntry:
     """What a region that pulls must know of a segment beside the rest ("Pulling").
 
     Attributes:
-        own_records: Data records of the asked region's own below the segment's base.
         appended_at: When it was appended there, in ms.
-        chain: Its chain value.
-        topic_id, next_offset, count, chain_there: Of a replicated segment its ``origin-*`` metadata, else ``None``.
+        topic_id, next_offset, count, chain_there: Of a replicated segment its ``origin-*`` metadata.
     """
 
-    own_records: int
+    own_records: Annotated[int, "The region's own records below `base_offset`."]
     appended_at: int
     chain: str
-    topic_id: str | None = None
-    next_offset: int | None = None
-    count: int | None = None
-    chain_there: str | None = None
+    topic_id: Annotated[
+        str | None, Called("origin_topic_id"), "Null, as the next three, where the records are its own."
+    ] = None
+    next_offset: Annotated[Offset | None, Called("origin_next_offset")] = None
+    count: Annotated[int | None, Called("origin_count")] = None
+    chain_there: Annotated[str | None, Called("origin_chain")] = None
 
 
+@Titled("Segment", "One object of a partition's log.")
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
     """One segment, for a reader that fetches the object itself. ``url`` is absolute, or a path on this server."""
 
-    base_offset: int
-    next_offset: int
+    base_offset: Offset
+    next_offset: Offset
     bytes: int
-    url: str
+    url: Url
     origin: str | None
     records: int
     aborted: Sequence[AbortedTransaction]
-    of_origin: OriginEntry | None = None  # only where the segments of one origin were asked for
+    of_origin: Annotated[OriginEntry | None, INLINE] = None  # only where the segments of one origin were asked for
 
 
+@Titled("Segments")
 @dataclass(frozen=True, slots=True)
 class SegmentList(Bounded):
-    """The answer of API.md "segments"."""
+    """The answer of API.md "segments". A service of before regions says neither ``region`` nor what is after it."""
 
-    segments: Sequence[SegmentEntry]
+    segments: Annotated[Sequence[SegmentEntry], Stated(maxItems=limits.SEGMENTS_MAX)]
     has_more: bool
     topic_id: str
-    bounds: Bounds
-    region: str = ""
-    position: int = 0  # ask there next
-    log_start_own_records: int = 0  # own data records below the first batch that is kept
-    stable_own_records: int = 0  # own data records below the last stable offset
-    # Of the asked region's own segments alone; "" where it is not known, or no longer kept.
-    chain_before: str = ""  # the chain value before the segment that holds the offset that was asked for
-    # The one before the segment that holds ``position``, or the last stable offset, if that is lower.
-    chain_after: str = ""
+    bounds: Annotated[Bounds, INLINE, After("stable_own_records")]
+    region: Annotated[str, "The region that answers."] = ""
+    position: Annotated[Offset, "Where to ask next."] = 0
+    log_start_own_records: Annotated[int, "The region's own records below the first batch that is kept."] = 0
+    stable_own_records: Annotated[int, "The region's own records below the last stable offset."] = 0
+    # "" where it is not known, or no longer kept.
+    chain_before: Annotated[
+        str, LEFT_OUT, "With `origin=own`: the chain value before the segment that holds `offset`."
+    ] = ""
+    chain_after: Annotated[
+        str, LEFT_OUT, "With `origin=own`: the chain value before where to ask next, or before what is open."
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,46 +140,62 @@ class SessionRef:
     topic_epoch: int
 
 
+@Titled("Appended", "Where a batch was appended.")
 @dataclass(frozen=True, slots=True)
 class Appended:
     """The place of a batch in the log. The fields are those of API.md "Produce"."""
 
-    base_offset: int
-    next_offset: int
-    count: int
-    duplicate: bool
-    topic_epoch: int
+    base_offset: Offset
+    next_offset: Annotated[Offset, "The next offset of the partition after this batch."]
+    count: Count
+    duplicate: Annotated[bool, "Whether this batch was stored before; then the answer is the first one's."]
+    topic_epoch: Epoch
     expected_offset_checked: bool
-    timestamp: int
+    timestamp: Timestamp
 
 
+@Titled("RecordOut", "A stored record.")
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """One record, as a consumer sees it."""
+    """One record, as a consumer sees it. ``origin`` is ``None`` if it was produced in this region.
 
-    offset: int
-    timestamp: int
+    Its identity is the same in every region: ``origin_topic_id``, the ``number`` among the records that the incarnation
+    of the topic there produced, and ``origin``. All three are given where identities are asked for.
+    """
+
+    offset: Offset
+    timestamp: Timestamp
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
-    topic_epoch: int
-    origin: str | None  # None if it was produced in this region
-    # The identity, the same in every region: these two and ``origin``, always given where identities are asked for.
-    origin_topic_id: str | None = None
-    number: int | None = None  # own number in that incarnation of the origin's topic
+    topic_epoch: Epoch
+    origin: Annotated[str | None, LEFT_OUT, "The region that the record was produced in."]
+    origin_topic_id: Annotated[str | None, LEFT_OUT] = None
+    number: Annotated[Count | None, LEFT_OUT] = None
 
 
+@Titled("Page", "Records, and where to read next.")
 @dataclass(frozen=True, slots=True)
 class Page(Bounded):
-    """Records, and where to read next."""
+    """Records in order of offset, and where to read next.
+
+    A page of a compacted read has the view's ``compaction_horizon`` and ``deletes_to``, both 0 without a view.
+    """
 
     records: Sequence[ReadRecord]
-    position: int
-    bounds: Bounds
-    active_region: str | None = None  # of a subscription: the other region in which it should be read
-    # Of a compacted read: where its view ends, and below which offset tombstones may be missing; both 0 without a view.
-    compaction_horizon: int | None = None
-    deletes_to: int | None = None
+    position: Annotated[Offset, "The offset to read next, past records that are not shown."]
+    bounds: Annotated[Bounds, INLINE]
+    active_region: Annotated[
+        str | None, LEFT_OUT, "Of a subscription: the other region in which it should be read."
+    ] = None
+    compaction_horizon: Annotated[
+        Offset | None, LEFT_OUT, "Of a compacted read: where the view that was read ends."
+    ] = None
+    deletes_to: Annotated[
+        Offset | None,
+        LEFT_OUT,
+        "Of a compacted read: the view may lack tombstones below this offset.",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

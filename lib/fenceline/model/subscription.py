@@ -8,6 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from fenceline.answers import INLINE, LEFT_OUT, Titled
+from fenceline.model.kinds import Offset, PartitionNumber, SubscriptionName, TopicName
+
+
+class SubscriptionEntry(NamedTuple):
+    """A subscription, as a listing has it. Its advice is ``""`` where none was given, and ``None`` where it ended."""
+
+    name: SubscriptionName
+    topic: TopicName
+    replicate_subscription_state: bool
+    active_region: Annotated[str | None, LEFT_OUT] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +41,37 @@ class Subscription:
     active_region: str | None = None
     active_n: int = 0
 
+    @property
+    def entry(self) -> SubscriptionEntry:
+        advice = self.active_region if self.active_n else ""
+        return SubscriptionEntry(self.name, self.topic, self.replicate_subscription_state, advice)
+
 
 @dataclass(frozen=True, slots=True)
-class ShownCursor:
-    """The cursor of a subscription in one partition, as it is shown."""
+class Cursor:
+    """A subscription's place in a partition: all below ``mark_delete_offset``, and these ranges ``[start, end)``."""
 
-    partition: int
-    mark_delete_offset: int
-    individually_acknowledged: Sequence[tuple[int, int]]  # [start, end)
+    partition: PartitionNumber
+    mark_delete_offset: Offset
+    individually_acknowledged: Sequence[tuple[Offset, Offset]]
     backlog: int
+
+
+@Titled("Cursor")
+class CursorPart(NamedTuple):
+    """A cursor, with as many of its ranges as pass the gateway."""
+
+    cursor: Annotated[Cursor, INLINE]
+    has_more: Annotated[bool, LEFT_OUT] = False
+
+
+@Titled("Subscription", "A named cursor in each partition of a topic.")
+class SubscriptionPage(NamedTuple):
+    """A subscription with some of its cursors."""
+
+    subscription: Annotated[SubscriptionEntry, INLINE]
+    partitions: Sequence[CursorPart]
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +79,15 @@ class ShownSubscription:
     """A subscription with some of its cursors, and whether there are more partitions."""
 
     subscription: Subscription
-    cursors: Sequence[ShownCursor]
+    cursors: Sequence[Cursor]
     has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOffset:
-    """The next offset that a group will read in a partition, and what it noted there."""
+class CommittedOffset:
+    """The next offset that a group would read in a partition, and the group's own note on it."""
 
-    topic: str
+    topic: TopicName
     partition: int
-    offset: int
+    offset: Offset
     metadata: str = ""

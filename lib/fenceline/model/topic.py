@@ -11,27 +11,30 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from fenceline import limits
+from fenceline.answers import Titled
 from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model import topic_config as configs
-from fenceline.model.topic_config import ConfigValue
+from fenceline.model.kinds import PartitionCount, TopicName
+from fenceline.model.topic_config import Config
 
 LEGAL_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)  # matches all of a name that is legal
 LEGAL_REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 
 
+@Titled("Topic", "A topic.")
 @dataclass(frozen=True)  # without slots, so that the settings are made once
 class Topic:
     """A topic, as API.md "Topics" shows it."""
 
-    name: str
+    name: TopicName
     topic_id: str
-    partitions: int
-    config: Mapping[str, ConfigValue]  # only what was set
+    partitions: PartitionCount
+    config: Config  # only what was set
     regions: Sequence[str]
-    created_at: int  # ms
+    created_at: Annotated[int, "Milliseconds since the epoch."]
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:

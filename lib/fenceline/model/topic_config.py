@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from fenceline import limits
+from fenceline.answers import Keys, OneOf, Titled, Whole
 from fenceline.errors import InvalidRequestError
 
 ConfigValue: TypeAlias = int | str | bool
@@ -32,6 +33,15 @@ class Name:
     lowest: int = 0
     highest: int = limits.INT64_MAX
     unit: Literal["ms", "bytes"] | None = None
+
+    @property
+    def kind(self) -> Any:
+        """The type of its values, with their bounds."""
+        if isinstance(self.default, bool):
+            return bool
+        return (
+            Annotated[str, OneOf(*self.choices)] if self.choices else Annotated[int, Whole(self.lowest, self.highest)]
+        )
 
 
 NAMES: Mapping[str, Name] = {
@@ -79,6 +89,12 @@ NAMES: Mapping[str, Name] = {
     "check.expected.offsets": Name(True, "Whether expected offsets are compared (KIP-27)."),
 }
 
+
+Config: TypeAlias = Annotated[
+    Mapping[str, ConfigValue],
+    Titled("Config", "A topic's settings that were set, by Kafka's names."),
+    Keys(lambda: {name: spec.kind for name, spec in NAMES.items()}),
+]
 
 DEFAULTS: Mapping[str, Any] = {name: spec.default for name, spec in NAMES.items()}
 

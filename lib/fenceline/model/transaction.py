@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from fenceline import limits
+from fenceline.answers import INLINE, LEFT_OUT, After, OneOf, Titled, Whole
 from fenceline.errors import InvalidRequestError
+from fenceline.model.kinds import PartitionNumber, ProducerEpoch, SubscriptionName, TopicName, TransactionalId, Url
 
 # Stored: never rename.
 EMPTY, ONGOING = "Empty", "Ongoing"
@@ -21,31 +23,34 @@ PREPARE_COMMIT, PREPARE_ABORT = "PrepareCommit", "PrepareAbort"
 COMPLETE_COMMIT, COMPLETE_ABORT = "CompleteCommit", "CompleteAbort"
 DEAD = "Dead"  # the item is gone: never stored, but a listing may ask for it
 STATES = (EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD)
+SHOWN_STATES = tuple(state for state in STATES if state != DEAD)
 
 _UNCARRIED = re.compile("[/\x00-\x1f\x7f]")  # what no path carries
 
 
+@Titled("ProducerId")
 class ProducerPair(NamedTuple):
     """A producer id, and one of its epochs."""
 
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
 
 
 class TopicPartition(NamedTuple):
     """A partition, by its topic's name."""
 
-    topic: str
-    partition: int
+    topic: TopicName
+    partition: PartitionNumber
 
 
 class TransactionMember(NamedTuple):
     """A transactional id with its producer's pair: one of several transactions that end together."""
 
-    transactional_id: str
-    pair: ProducerPair
+    transactional_id: TransactionalId
+    pair: Annotated[ProducerPair, INLINE]
 
 
+@Titled("OnceMark", "The version that an application has committed; -1, and nulls, where it has committed none.")
 @dataclass(frozen=True, slots=True)
 class OnceMark:
     """The version that an application has committed. It only grows, together with what it commits.
@@ -56,45 +61,65 @@ class OnceMark:
         committed_at: In ms; ``None`` in a request, and where there is none.
     """
 
-    app_id: str
-    version: int
+    app_id: TransactionalId
+    version: Annotated[int, Whole(-1)]
     note: str | None = None
     committed_at: int | None = None
 
 
+@Titled(
+    "Transaction",
+    "The transaction of a transactional id. The lists are empty before it begins and after it is complete.",
+)
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """A transactional id's transaction, as it is shown."""
 
-    transactional_id: str
-    state: str  # of STATES
+    transactional_id: TransactionalId
+    state: Annotated[str, OneOf(*SHOWN_STATES)]
     producer_id: int
-    producer_epoch: int
-    transaction_timeout_ms: int
+    producer_epoch: ProducerEpoch
+    transaction_timeout_ms: Annotated[int, Whole(1, limits.TRANSACTION_TIMEOUT_MS_MAX)]
     started_at: int | None  # ms; None, and the lists empty, but in Ongoing and while it is prepared
     partitions: Sequence[TopicPartition] = ()
-    groups: Sequence[str] = ()
-    expires_at: int | None = None  # ms; where it was extended: its time-out is not due before
+    groups: Sequence[SubscriptionName] = ()
+    expires_at: Annotated[int | None, LEFT_OUT, "Where it was extended: its time-out is not due before."] = None  # ms
 
 
+@Titled("Transactions")
 class TransactionPage(NamedTuple):
     """Some of the transactions, by transactional id in byte order.
 
     Attributes:
-        go_on_after: Where the next page begins, if not after the last one of these: the ids up to it were looked at,
-            and did not fit. A page of none may have it.
+        go_on_after: The ids up to it were looked at, and did not fit. A page of none may have it.
     """
 
     transactions: Sequence[Transaction]
     has_more: bool
-    go_on_after: str | None = None
+    go_on_after: Annotated[
+        TransactionalId | None, LEFT_OUT, "Where the next page begins, if not after the last one of these."
+    ] = None
 
 
+@Titled("FencedTransactionalId", "The pair in force, which no producer has, and the transaction that was met.")
 class FencedTransaction(NamedTuple):
     """What an operator's fence met, and the pair that no producer has, which is in force since."""
 
-    before: Transaction
-    pair: ProducerPair
+    before: Annotated[Transaction, After("pair")]
+    pair: Annotated[ProducerPair, INLINE]
+
+
+@Titled(
+    "Coordinator",
+    "Where a group or a transactional id is coordinated. Any function can do it, so the endpoint is this one.",
+)
+class Coordinator(NamedTuple):
+    """The place that serves a group or a transactional id: here every endpoint does, so it is always this service."""
+
+    key: TransactionalId
+    shard: Annotated[int, Whole(0, 49)]
+    region: str
+    endpoint: Url
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +127,10 @@ class ShownProducerState:
     """What a partition knows of one producer, as it is shown."""
 
     producer_id: int
-    producer_epoch: int
-    last_sequence: int  # -1 right after a marker
-    last_timestamp: int  # ms, appended-at of its last append
-    current_txn_start_offset: int  # -1 without an open transaction
+    producer_epoch: ProducerEpoch
+    last_sequence: Annotated[int, Whole(-1, limits.INT32_MAX)]  # -1 right after a marker
+    last_timestamp: Annotated[int, Whole(-1)]  # ms, appended-at of its last append
+    current_txn_start_offset: Annotated[int, Whole(-1)]  # -1 without an open transaction
 
 
 def check_transactional_id(text: str) -> str:

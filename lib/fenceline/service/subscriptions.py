@@ -20,7 +20,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
-from fenceline.model.subscription import GroupOffset, ShownSubscription, Subscription
+from fenceline.model.subscription import CommittedOffset, ShownSubscription, Subscription
 from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations
 from fenceline.subscriptions import committed_offsets, cursors, group_offsets, lifecycle
@@ -214,7 +214,7 @@ class Subscriptions:
     # Groups
 
     def commit(
-        self, group: str, offsets: Sequence[GroupOffset], *, session_id: str | None = None, principal: str = ""
+        self, group: str, offsets: Sequence[CommittedOffset], *, session_id: str | None = None, principal: str = ""
     ) -> None:
         """Commit a group's offsets, all of them or none; see ``group_offsets.commit``."""
 
@@ -232,7 +232,7 @@ class Subscriptions:
         require_stable: bool = False,
         start_after: tuple[str, int] | None = None,
         limit: int = limits.LIST_MAX,
-    ) -> tuple[Sequence[GroupOffset], bool]:
+    ) -> tuple[Sequence[CommittedOffset], bool]:
         """Return what a group has committed, and whether there is more; see ``committed_offsets``."""
         asked = Asked(topic, partition, require_stable, start_after, limit)
         return in_incarnations(lambda: committed_offsets.committed(self._context, self.live, group, asked, self._meet))

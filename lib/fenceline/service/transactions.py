@@ -21,7 +21,7 @@ from fenceline.errors import (
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.model.principal import lasting
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.topic import Topic, unknown_partition
 from fenceline.model.transaction import (
     FencedTransaction,
@@ -115,7 +115,7 @@ class Transactions:
         transactional_id: str,
         pair: ProducerPair,
         group: str,
-        offsets: Sequence[GroupOffset],
+        offsets: Sequence[CommittedOffset],
         *,
         session_id: str | None = None,
         principal: str = "",

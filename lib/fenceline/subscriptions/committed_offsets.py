@@ -23,7 +23,7 @@ from fenceline.format import keys
 from fenceline.log import topic_item
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Item
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursors import Live, LiveTopic
@@ -55,7 +55,7 @@ class _Place:
 
 def committed(
     context: Context, live: Live, group: str, asked: Asked, meet: Meet | None = None
-) -> tuple[list[GroupOffset], bool]:
+) -> tuple[list[CommittedOffset], bool]:
     """Return offsets that were set for a group, by topic and partition, and whether there are more.
 
     Raises:
@@ -184,7 +184,7 @@ def _place(owner: SubscriptionItem, item: Item) -> _Place:
     return _Place(owner, keys.parse_cursor_item(item.key)[2], cursor_from_value(item.value, ()))
 
 
-def _offsets(context: Context, places: Sequence[_Place]) -> list[GroupOffset]:
+def _offsets(context: Context, places: Sequence[_Place]) -> list[CommittedOffset]:
     """Return the offsets of these places. One below the log start counts as the log start."""
     head_keys = [keys.head_item(place.owner.topic_id, place.partition) for place in places]
     heads = context.read_items(head_keys)
@@ -192,5 +192,5 @@ def _offsets(context: Context, places: Sequence[_Place]) -> list[GroupOffset]:
     for key, place in zip(head_keys, places, strict=True):
         log_start = Head.from_value(heads[key].value).log_start if key in heads else 0
         mark = max(place.cursor.mark, log_start)
-        offsets.append(GroupOffset(place.owner.topic, place.partition, mark, place.cursor.metadata))
+        offsets.append(CommittedOffset(place.owner.topic, place.partition, mark, place.cursor.metadata))
     return offsets

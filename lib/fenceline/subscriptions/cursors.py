@@ -23,7 +23,8 @@ from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model import topic as model_topic
 from fenceline.model.requests import Acknowledgement
-from fenceline.model.subscription import ShownCursor, ShownSubscription
+from fenceline.model.subscription import Cursor as ShownCursor
+from fenceline.model.subscription import ShownSubscription
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Check
 from fenceline.read.offset_ranges import ranges_of

@@ -20,7 +20,7 @@ from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail, out_of_range, verified_tail
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Change, Check
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Move, Stored
@@ -30,7 +30,7 @@ from fenceline.subscriptions.lifecycle import creation, new_subscription
 Judge = Callable[[LiveTopic, int], Sequence[Check]]
 
 
-def commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffset], judge: Judge) -> None:
+def commit(context: Context, live: Live, group: str, offsets: Sequence[CommittedOffset], judge: Judge) -> None:
     """Commit offsets, all of them or none.
 
     Raises:
@@ -49,7 +49,7 @@ def commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffs
                 _commit(context, live, group, offsets, judge)
 
 
-def _commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffset], judge: Judge) -> None:
+def _commit(context: Context, live: Live, group: str, offsets: Sequence[CommittedOffset], judge: Judge) -> None:
     places = judged(live, offsets, judge)
     tails = check_range(context, places, offsets)
     moves: list[Move] = []
@@ -91,11 +91,11 @@ class Places:
     partitions: Sequence[Partition]
     checks: Sequence[Check]
 
-    def by_topic(self, offsets: Sequence[GroupOffset]) -> list[tuple[LiveTopic, list[GroupOffset]]]:
+    def by_topic(self, offsets: Sequence[CommittedOffset]) -> list[tuple[LiveTopic, list[CommittedOffset]]]:
         return [(topic, [one for one in offsets if one.topic == name]) for name, topic in self.topics.items()]
 
 
-def check_form(offsets: Sequence[GroupOffset]) -> None:
+def check_form(offsets: Sequence[CommittedOffset]) -> None:
     """Judge the form of a request.
 
     Raises:
@@ -115,7 +115,7 @@ def check_form(offsets: Sequence[GroupOffset]) -> None:
         seen.add((one.topic, one.partition))
 
 
-def judged(live: Live, offsets: Sequence[GroupOffset], judge: Judge) -> Places:
+def judged(live: Live, offsets: Sequence[CommittedOffset], judge: Judge) -> Places:
     """Return the partitions of these offsets, once the caller may commit there.
 
     Raises:
@@ -129,7 +129,7 @@ def judged(live: Live, offsets: Sequence[GroupOffset], judge: Judge) -> Places:
 
 
 def check_range(
-    context: Context, places: Places, offsets: Sequence[GroupOffset]
+    context: Context, places: Places, offsets: Sequence[CommittedOffset]
 ) -> Mapping[tuple[str, int], tuple[Partition, Tail]]:
     """Judge the offsets by verified tails, and return these by topic and partition.
 

@@ -21,7 +21,7 @@ from fenceline.format import keys
 from fenceline.format.item_size import size_of
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Change, Check, Put
 from fenceline.subscriptions import cursor_store, group_offsets
 from fenceline.subscriptions.cursor_store import Move, Stored
@@ -38,7 +38,7 @@ def send(
     context: Context,
     live: Live,
     group: str,
-    offsets: Sequence[GroupOffset],
+    offsets: Sequence[CommittedOffset],
     judge: Judge,
     item: Callable[[], TransactionItem],
 ) -> None:
@@ -70,14 +70,14 @@ def _send(
     context: Context,
     live: Live,
     group: str,
-    offsets: Sequence[GroupOffset],
+    offsets: Sequence[CommittedOffset],
     judge: Judge,
     item: Callable[[], TransactionItem],
 ) -> None:
     places = group_offsets.judged(live, offsets, judge)
     transaction = item()
     group_offsets.check_range(context, places, offsets)
-    known: list[tuple[GroupOffset, Stored]] = []
+    known: list[tuple[CommittedOffset, Stored]] = []
     also: list[Change] = [*places.checks]
     for topic, some in places.by_topic(offsets):
         found, conditions = group_offsets.cursors_of(topic, group, [one.partition for one in some])
@@ -116,7 +116,7 @@ def _condition(context: Context, item: TransactionItem, named: TransactionItem) 
     return replace(named, updated_at=context.runtime.now_ms()).put(context.runtime)
 
 
-def _pending(context: Context, item: TransactionItem, offset: GroupOffset, stored: Stored) -> Move:
+def _pending(context: Context, item: TransactionItem, offset: CommittedOffset, stored: Stored) -> Move:
     """Return the move of a cursor to which the transaction has sent an offset.
 
     Raises:

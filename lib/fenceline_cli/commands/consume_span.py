@@ -15,8 +15,8 @@ from fenceline_cli.commands.places import Place, end_of
 
 if TYPE_CHECKING:
     from fenceline.client import Client, Reader
-    from fenceline.client.requests.subscriptions import Isolation
     from fenceline.format.batch import StoredRecord
+    from fenceline.model.kinds import Isolation
     from fenceline_cli.commands.consume_lines import Lines
     from fenceline_cli.commands.outages import Outages
 

@@ -18,7 +18,7 @@ from fenceline_cli.output import CommandError
 
 if TYPE_CHECKING:
     from fenceline.client import Client
-    from fenceline.client.requests.subscriptions import Isolation
+    from fenceline.model.kinds import Isolation
     from fenceline.model.results import Bounds
 
 HELP = (

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fenceline_http import media_types, region_responses, responses
+from fenceline_http import media_types, responses
+from fenceline_http.operations.about import Health, Links, Service
+from fenceline_http.operations.admin import Topics, Trimmed
+from fenceline_http.operations.replication import SkippedGap, StartedSnapshot
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
@@ -20,23 +23,23 @@ def create_topic(request: Request, wanted: NewTopic) -> Response:
         config=wanted.config or {},
         regions=wanted.regions,
     )
-    return responses.json(responses.topic(created), 201)
+    return responses.json(created, 201)
 
 
 def list_topics(request: Request, wanted: Listing) -> Response:
     topics, has_more = request.log.topics.list(prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit)
-    return responses.json(responses.listed("topics", map(responses.topic, topics), has_more=has_more))
+    return responses.listed(Topics(topics, has_more))
 
 
 def show_topic(request: Request) -> Response:
-    return responses.json(responses.topic(request.log.topics.get(request.topic)))
+    return responses.json(request.log.topics.get(request.topic))
 
 
 def alter_topic(request: Request, wanted: TopicChange) -> Response:
     altered = request.log.topics.alter(
         request.topic, partitions=wanted.partitions, config=wanted.config, regions=wanted.regions
     )
-    return responses.json(responses.topic(altered))
+    return responses.json(altered)
 
 
 def delete_topic(request: Request) -> Response:
@@ -45,8 +48,7 @@ def delete_topic(request: Request) -> Response:
 
 
 def trim(request: Request, wanted: Trim) -> Response:
-    log_start_offset = request.log.partitions.trim(*request.partition, wanted.before_offset)
-    return responses.json({"log_start_offset": log_start_offset})
+    return responses.json(Trimmed(request.log.partitions.trim(*request.partition, wanted.before_offset)))
 
 
 def compact(request: Request) -> Response:
@@ -56,31 +58,30 @@ def compact(request: Request) -> Response:
 
 def show_replication(request: Request, wanted: ReplicationPage) -> Response:
     shown = request.log.replication.status(request.topic, start_partition=wanted.start_partition, limit=wanted.limit)
-    return responses.json(region_responses.replication(shown))
+    return responses.json(shown)
 
 
 def start_snapshot(request: Request) -> Response:
-    return responses.json({"snapshot_id": request.log.replication.snapshot(request.topic)}, 202)
+    return responses.json(StartedSnapshot(request.log.replication.snapshot(request.topic)), 202)
 
 
 def suspend_region(request: Request) -> Response:
     shown = request.log.replication.suspend(request.topic, request.parameters["region"])
-    return responses.json(region_responses.region(shown))
+    return responses.json(shown)
 
 
 def resume_region(request: Request) -> Response:
     shown = request.log.replication.resume(request.topic, request.parameters["region"])
-    return responses.json(region_responses.region(shown))
+    return responses.json(shown)
 
 
 def skip_gap(request: Request, wanted: GapSkip) -> Response:
-    skipped = request.log.replication.skip(*request.partition, wanted.region, wanted.to_offset)
-    return responses.json({"skipped_records": skipped})
+    return responses.json(SkippedGap(request.log.replication.skip(*request.partition, wanted.region, wanted.to_offset)))
 
 
 def health(request: Request) -> Response:
     service = request.service
-    return responses.json({"status": "ok", "region": service.settings.region, "version": service.version})
+    return responses.json(Health("ok", service.settings.region, service.version))
 
 
 def openapi_document(request: Request) -> Response:
@@ -92,8 +93,7 @@ def openapi_document(request: Request) -> Response:
 def links(request: Request) -> Response:
     if media_types.prefers_page(request.header("accept")):
         return docs(request)
-    paths = {"openapi": "/v1/openapi.json", "docs": "/docs", "health": "/v1/health", "topics": "/v1/topics"}
-    return responses.json({"name": "fenceline", "version": request.service.version, "links": paths})
+    return responses.json(Service("fenceline", request.service.version, Links()))
 
 
 def docs(request: Request) -> Response:

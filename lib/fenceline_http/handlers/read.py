@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from fenceline.answers import to_json
 from fenceline.model.requests import ReadRequest
-from fenceline_http import media_types, record_page, responses, segment_responses
+from fenceline_http import media_types, record_page, responses
 from fenceline_http.fields import refuse
 from fenceline_http.media_types import Media
+from fenceline_http.operations.read import (
+    OffsetAt,
+    OffsetAtOfPartition,
+    OffsetsOfPartition,
+    OffsetsOfPartitions,
+    ProducerStateList,
+    TopicOffsetsAt,
+)
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
+    from fenceline.model.results import SegmentEntry
     from fenceline_http.operations.read import (
         OffsetForTime,
         Offsets,
@@ -85,7 +96,7 @@ def _media(accept: str | None, wanted: Read) -> Media:
 def offsets(request: Request, wanted: Offsets) -> Response:
     if wanted.timestamp is not None:
         return _offset_at(request, wanted.timestamp)
-    return responses.json(responses.offsets(request.log.partitions.offsets(*request.partition)))
+    return responses.json(request.log.partitions.offsets(*request.partition))
 
 
 def offset_for_time(request: Request, wanted: OffsetForTime) -> Response:
@@ -93,7 +104,11 @@ def offset_for_time(request: Request, wanted: OffsetForTime) -> Response:
 
 
 def _offset_at(request: Request, timestamp: int) -> Response:
-    return responses.json(responses.offset_at(request.log.partitions.offset_at(*request.partition, timestamp)))
+    return responses.json(_found(request.log.partitions.offset_at(*request.partition, timestamp)))
+
+
+def _found(place: tuple[int, int] | None) -> OffsetAt:
+    return OffsetAt() if place is None else OffsetAt(*place)
 
 
 def topic_offsets(request: Request, wanted: TopicOffsets) -> Response:
@@ -102,7 +117,8 @@ def topic_offsets(request: Request, wanted: TopicOffsets) -> Response:
     listed = request.log.partitions.list_offsets(
         request.topic, start_partition=wanted.start_partition, limit=wanted.limit
     )
-    return responses.json(responses.partition_list(listed, responses.offsets))
+    entries = [OffsetsOfPartition(*one) for one in listed.partitions]
+    return responses.json(OffsetsOfPartitions(listed.topic_id, entries, listed.has_more))
 
 
 def topic_offsets_for_time(request: Request, wanted: TopicOffsetsForTime) -> Response:
@@ -113,7 +129,8 @@ def _topic_offsets_at(request: Request, timestamp: int, wanted: TopicOffsets | T
     found = request.log.partitions.list_offsets_at(
         request.topic, timestamp, start_partition=wanted.start_partition, limit=wanted.limit
     )
-    return responses.json(responses.partition_list(found, responses.offset_at))
+    entries = [OffsetAtOfPartition(number, _found(place)) for number, place in found.partitions]
+    return responses.json(TopicOffsetsAt(found.topic_id, entries, found.has_more))
 
 
 def segments(request: Request, wanted: Segments) -> Response:
@@ -124,11 +141,19 @@ def segments(request: Request, wanted: Segments) -> Response:
         origin=wanted.origin,
         asking=request.service.settings.asking(request.principal),
     )
-    return responses.text(segment_responses.segments(listed, request.base_url))
+    return responses.listed(listed, map(partial(_segment, request.base_url), listed.segments))
+
+
+def _segment(base_url: str, entry: SegmentEntry) -> dict[str, Any]:
+    """Return a segment as JSON; a URL that is a path on this server begins with ``base_url``."""
+    shown: dict[str, Any] = to_json(entry)
+    if entry.url.startswith("/"):
+        shown["url"] = base_url + entry.url
+    return shown
 
 
 def producer_states(request: Request, wanted: ProducerStates) -> Response:
     found, has_more = request.log.partitions.producer_states(
         *request.partition, start_after=wanted.start_after, limit=wanted.limit
     )
-    return responses.json(responses.listed("producers", map(responses.producer_state, found), has_more=has_more))
+    return responses.listed(ProducerStateList(found, has_more))

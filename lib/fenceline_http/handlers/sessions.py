@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fenceline.model.access import QUEUED
+from fenceline.model.access import QUEUED, Lease
 from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline_http import responses
+from fenceline_http.operations.ownership import Owned
+from fenceline_http.operations.sessions import ClaimAnswer, Renewed
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
+    from fenceline.model.access import ProducerPage
     from fenceline_http.operations.ownership import Owner, OwnRequest, ReleaseRequest
     from fenceline_http.operations.sessions import Claim, NewSession, OfSession, Poll
     from fenceline_http.operations.shared import NamePage
@@ -20,17 +23,17 @@ def create_session(request: Request, wanted: NewSession) -> Response:
     made = request.log.access.create_session(
         lease_ms=wanted.lease_ms, client_name=wanted.client_name, principal=request.principal
     )
-    return responses.json(responses.made_session(made), 201)
+    return responses.json(Lease(made.session_id, made.lease_ms, made.expires_at), 201)
 
 
 def show_session(request: Request) -> Response:
     shown = request.log.access.session(request.parameters["session_id"], principal=request.principal)
-    return responses.json(responses.session(shown))
+    return responses.json(shown)
 
 
 def heartbeat(request: Request) -> Response:
     renewed = request.log.access.heartbeat(request.parameters["session_id"], principal=request.principal)
-    return responses.json({"expires_at": renewed.expires_at})
+    return responses.json(Renewed(renewed.expires_at))
 
 
 def close_session(request: Request) -> Response:
@@ -52,7 +55,7 @@ def claim(request: Request, wanted: Claim) -> Response:
     principal = request.principal
     producer = request.log.access.claim(request.topic, asked, principal=principal)
     status = 202 if producer.state == QUEUED else 201
-    return responses.json({"producer": responses.producer(producer, principal)}, status)
+    return responses.json(ClaimAnswer(producer.shown_to(principal)), status)
 
 
 def show_producer(request: Request, wanted: Poll) -> Response:
@@ -60,7 +63,7 @@ def show_producer(request: Request, wanted: Poll) -> Response:
     producer = request.log.access.producer(
         request.topic, name, session_id=wanted.session_id, wait_ms=wanted.wait_ms, principal=principal
     )
-    return responses.json({"producer": responses.producer(producer, principal)})
+    return responses.json(ClaimAnswer(producer.shown_to(principal)))
 
 
 def close_producer(request: Request, wanted: OfSession) -> Response:
@@ -71,13 +74,27 @@ def close_producer(request: Request, wanted: OfSession) -> Response:
 
 def list_producers(request: Request, wanted: NamePage) -> Response:
     page = request.log.access.producers(request.topic, start_after=wanted.start_after, limit=wanted.limit)
-    return responses.json(responses.producers(page, request.principal))
+    return _producers(page, request.principal)
+
+
+def _producers(page: ProducerPage, principal: str) -> Response:
+    """Respond with a page of producers; what does not pass the gateway is cut off by name, whichever list it is in."""
+    by_name = sorted([*page.producers, *page.waiting], key=lambda one: one.producer_name)
+    rows, is_cut = responses.fitting(one.shown_to(principal) for one in by_name)
+    shown = {one.producer_name: row for one, row in zip(by_name, rows, strict=False)}
+    granted, waiting = (
+        ",".join([shown[one.producer_name] for one in part if one.producer_name in shown])
+        for part in (page.producers, page.waiting)
+    )
+    return responses.text(
+        f'{{"producers":[{granted}],"waiting":[{waiting}],"has_more":{responses.to_json(page.has_more or is_cut)}}}'
+    )
 
 
 def own(request: Request, wanted: OwnRequest) -> Response:
     resources = [OwnTarget(one.resource, one.generation) for one in wanted.resources]
     owned = request.log.access.own(wanted.session_id, resources, group=wanted.group, principal=request.principal)
-    return responses.json({"group": wanted.group, "resources": [responses.owned(one) for one in owned]})
+    return responses.json(Owned(wanted.group, owned))
 
 
 def release(request: Request, wanted: ReleaseRequest) -> Response:
@@ -87,4 +104,4 @@ def release(request: Request, wanted: ReleaseRequest) -> Response:
 
 def show_owner(request: Request, wanted: Owner) -> Response:
     shown = request.log.access.ownership(wanted.resource, group=wanted.group, principal=request.principal)
-    return responses.json(responses.ownership(shown))
+    return responses.json(shown)

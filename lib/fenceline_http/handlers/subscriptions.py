@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fenceline.errors import UnknownSubscriptionError
 from fenceline.model.requests import Acknowledgement as Acknowledged
 from fenceline.model.requests import ReadRequest
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset, CursorPart, SubscriptionPage
 from fenceline_http import record_page, responses
 from fenceline_http.fields import GROUP, LEGAL_GROUP, WANTED_GROUP
+from fenceline_http.operations.subscriptions import GroupOffsets, Mark, Subscriptions
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fenceline.model.subscription import Cursor, ShownSubscription
     from fenceline_http.operations.shared import NamePage
     from fenceline_http.operations.subscriptions import (
         Acknowledgement,
@@ -56,13 +61,40 @@ def put_subscription(request: Request, wanted: SubscriptionChange) -> Response:
         replicate_subscription_state=wanted.replicate_subscription_state,
         active_region=[wanted.active_region] if wanted.sets_active_region else (),
     )
-    return responses.json(responses.subscription(made), 201 if is_new else 200)
+    return _shown(made, 201 if is_new else 200)
+
+
+def _shown(shown: ShownSubscription, status: int = 200) -> Response:
+    """Respond with a subscription, with as many of its partitions as pass the gateway; of one at least a part."""
+    parts = list(_up_to_a_part(map(_part, shown.cursors)))
+    parts = parts[: len(responses.fitting(parts)[0])]
+    has_more = shown.has_more or len(parts) < len(shown.cursors) or any(one.has_more for one in parts)
+    return responses.json(SubscriptionPage(shown.subscription.entry, parts, has_more), status)
+
+
+def _up_to_a_part(cursors: Iterable[CursorPart]) -> Iterator[CursorPart]:
+    """Yield cursors up to the first that is not whole: a reader goes on from there."""
+    for cursor in cursors:
+        yield cursor
+        if cursor.has_more:
+            return
+
+
+_RANGE_CHARS_MAX = 42  # "[a,b]," with two offsets of 19 digits
+
+
+def _part(cursor: Cursor) -> CursorPart:
+    ranges = cursor.individually_acknowledged
+    # The other members have the place of a few ranges.
+    count_max = max(responses.LIST_BYTES_MAX // _RANGE_CHARS_MAX - 10, 1)
+    if len(ranges) <= count_max:
+        return CursorPart(cursor)
+    return CursorPart(replace(cursor, individually_acknowledged=ranges[:count_max]), has_more=True)
 
 
 def list_subscriptions(request: Request, wanted: NamePage) -> Response:
     found, has_more = request.log.subscriptions.list(request.topic, start_after=wanted.start_after, limit=wanted.limit)
-    entries = map(responses.subscription_entry, found)
-    return responses.json(responses.listed("subscriptions", entries, has_more=has_more))
+    return responses.listed(Subscriptions([one.entry for one in found], has_more))
 
 
 def show_subscription(request: Request, wanted: PartitionPage) -> Response:
@@ -73,7 +105,7 @@ def show_subscription(request: Request, wanted: PartitionPage) -> Response:
         start_offset=wanted.start_offset,
         limit=wanted.limit,
     )
-    return responses.json(responses.subscription(shown))
+    return _shown(shown)
 
 
 def delete_subscription(request: Request) -> Response:
@@ -115,7 +147,7 @@ def acknowledge(request: Request, wanted: Acknowledgement) -> Response:
         session_id=wanted.session_id,
         principal=request.principal,
     )
-    return responses.json({"mark_delete_offset": mark})
+    return responses.json(Mark(mark))
 
 
 def seek(request: Request, wanted: Seek) -> Response:
@@ -127,7 +159,7 @@ def seek(request: Request, wanted: Seek) -> Response:
         timestamp=wanted.timestamp,
         principal=request.principal,
     )
-    return responses.json({"mark_delete_offset": mark})
+    return responses.json(Mark(mark))
 
 
 def committed(request: Request, wanted: Committed) -> Response:
@@ -139,13 +171,13 @@ def committed(request: Request, wanted: Committed) -> Response:
         start_after=wanted.start_after,
         limit=wanted.limit,
     )
-    return responses.json(responses.listed("offsets", map(responses.group_offset, offsets), has_more=has_more))
+    return responses.listed(GroupOffsets(offsets, has_more))
 
 
 def commit(request: Request, wanted: Commit) -> Response:
     request.log.subscriptions.commit(
         _new_name(request, "group"),
-        [GroupOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets],
+        [CommittedOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets],
         session_id=wanted.session_id,
         principal=request.principal,
     )

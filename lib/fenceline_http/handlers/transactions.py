@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fenceline.format.partitioner import coordinator_shard
-from fenceline.model.subscription import GroupOffset
-from fenceline.model.transaction import OnceMark, ProducerPair, TopicPartition, TransactionMember
+from fenceline.model.subscription import CommittedOffset
+from fenceline.model.transaction import Coordinator, OnceMark, ProducerPair, TopicPartition, TransactionMember
 from fenceline_http import responses
 from fenceline_http.fields import GROUP, TRANSACTIONAL_ID
+from fenceline_http.operations.ends import EndedTransactions, ExtendedTransaction
 from fenceline_http.request import topic_name
 from fenceline_http.responses import Response
 
@@ -38,14 +39,14 @@ def _id(request: Request) -> str:
 def new_producer_id(request: Request, wanted: ProducerIdRequest) -> Response:
     if wanted.transactional_id is None:
         producer_id, producer_epoch = request.log.producing.new_producer_id()
-        return responses.json(responses.pair(ProducerPair(producer_id, producer_epoch)))
+        return responses.json(ProducerPair(producer_id, producer_epoch))
     pair = None
     if wanted.producer_id is not None and wanted.producer_epoch is not None:
         pair = ProducerPair(wanted.producer_id, wanted.producer_epoch)
     given = request.log.transactions.init(
         wanted.transactional_id, wanted.transaction_timeout_ms, pair, principal=request.principal
     )
-    return responses.json(responses.pair(given))
+    return responses.json(given)
 
 
 def group_coordinator(request: Request) -> Response:
@@ -58,8 +59,7 @@ def transaction_coordinator(request: Request) -> Response:
 
 def _coordinator(request: Request, key: str) -> Response:
     region = request.service.settings.region
-    shown = {"key": key, "shard": coordinator_shard(key), "region": region, "endpoint": request.base_url}
-    return responses.json(shown)
+    return responses.json(Coordinator(key, coordinator_shard(key), region, request.base_url))
 
 
 def add_partitions(request: Request, wanted: AddPartitions) -> Response:
@@ -74,7 +74,7 @@ def add_group(request: Request, wanted: AddGroup) -> Response:
 
 
 def send_offsets(request: Request, wanted: SendOffsets) -> Response:
-    offsets = [GroupOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets]
+    offsets = [CommittedOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets]
     request.log.transactions.send_offsets(
         _id(request), _pair(wanted), wanted.group, offsets, session_id=wanted.session_id, principal=request.principal
     )
@@ -84,14 +84,14 @@ def send_offsets(request: Request, wanted: SendOffsets) -> Response:
 def end(request: Request, wanted: EndTransaction) -> Response:
     is_commit, once = wanted.result == "commit", _once(wanted.once)
     ended = request.log.transactions.end(_id(request), _pair(wanted), is_commit, once, principal=request.principal)
-    return responses.json(responses.pair(ended))
+    return responses.json(ended)
 
 
 def end_all(request: Request, wanted: EndTransactions) -> Response:
     members = [TransactionMember(one.transactional_id, _pair(one)) for one in wanted.transactions]
     is_commit, once = wanted.result == "commit", _once(wanted.once)
     ended = request.log.transactions.end_all(members, is_commit, once, principal=request.principal)
-    return responses.json({"transactions": [responses.member(one) for one in ended]})
+    return responses.json(EndedTransactions(ended))
 
 
 def _once(wanted: Once | None) -> OnceMark | None:
@@ -102,11 +102,11 @@ def extend(request: Request, wanted: ExtendTransaction) -> Response:
     expires_at = request.log.transactions.extend(
         _id(request), _pair(wanted), wanted.timeout_ms, principal=request.principal
     )
-    return responses.json({"expires_at": expires_at})
+    return responses.json(ExtendedTransaction(expires_at))
 
 
 def show_once(request: Request) -> Response:
-    return responses.json(responses.once(request.log.transactions.once(_app_id(request), principal=request.principal)))
+    return responses.json(request.log.transactions.once(_app_id(request), principal=request.principal))
 
 
 def forget_once(request: Request) -> Response:
@@ -135,15 +135,12 @@ def _listed(request: Request, wanted: TransactionList, principal: str) -> Respon
         limit=wanted.limit,
         principal=principal,
     )
-    shown, is_cut = responses.fitting(map(responses.transaction, page.transactions))
-    # A page that is cut goes on after its last one.
-    place = {} if is_cut or page.go_on_after is None else {"go_on_after": page.go_on_after}
-    return responses.json({"transactions": shown, "has_more": page.has_more or is_cut, **place})
+    return responses.listed(page, go_on_after=None)  # A page that is cut goes on after its last one.
 
 
 def show_transaction(request: Request) -> Response:
     found = request.log.transactions.get(_id(request), principal=request.principal)
-    return responses.json(responses.transaction(found))
+    return responses.json(found)
 
 
 def abort_hanging(request: Request, wanted: AbortTransaction) -> Response:
@@ -157,8 +154,7 @@ def abort_for_operator(request: Request, wanted: AbortAnywhere) -> Response:
 
 
 def fence(request: Request) -> Response:
-    fenced = request.log.transactions.fence(_id(request))
-    return responses.json({**responses.pair(fenced.pair), "before": responses.transaction(fenced.before)})
+    return responses.json(request.log.transactions.fence(_id(request)))
 
 
 def _pair(wanted: OfProducer) -> ProducerPair:

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
-from fenceline_http.json_schema import STRING, Named, const, obj
+from typing import Literal, NamedTuple
+
+from fenceline.answers import Titled
+from fenceline_http.json_schema import Named
 from fenceline_http.route import Route
 
-_LINKS = Named("Links", obj({"openapi": STRING, "docs": STRING, "health": STRING, "topics": STRING}))
+
+class Health(NamedTuple):
+    """That a function works."""
+
+    status: Literal["ok"]
+    region: str
+    version: str
+
+
+@Titled("Links")
+class Links(NamedTuple):
+    """Where the parts of the service are."""
+
+    openapi: str = "/v1/openapi.json"
+    docs: str = "/docs"
+    health: str = "/v1/health"
+    topics: str = "/v1/topics"
+
+
+class Service(NamedTuple):
+    """What answers here."""
+
+    name: Literal["fenceline"]
+    version: str
+    links: Links
+
 
 ROUTES = (
     Route(
@@ -16,8 +44,7 @@ ROUTES = (
         tag="Service",
         summary="Say that this function works",
         description="Says that the service answers, with its region and version. It asks no store.",
-        answers={200: Named("Health", obj({"status": const("ok"), "region": STRING, "version": STRING}))},
-        answer={"status": "ok", "region": "us-east-1", "version": "0.1.0"},
+        answers={200: Health("ok", "us-east-1", "0.1.0")},
     ),
     Route(
         "GET",
@@ -37,12 +64,7 @@ ROUTES = (
         tag="Service",
         summary="Say what answers here",
         description="Says what answers here, and where its contract is. A browser gets the page of the contract.",
-        answers={200: Named("Service", obj({"name": const("fenceline"), "version": STRING, "links": _LINKS}))},
-        answer={
-            "name": "fenceline",
-            "version": "0.1.0",
-            "links": {"openapi": "/v1/openapi.json", "docs": "/docs", "health": "/v1/health", "topics": "/v1/topics"},
-        },
+        answers={200: Service("fenceline", "0.1.0", Links())},
     ),
     Route(
         "GET",

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from fenceline import limits
+from fenceline.model.kinds import Offset, PartitionCount, RegionName, TopicName
+from fenceline.model.topic import Topic
 from fenceline.model.topic_config import NAMES
 from fenceline_http.declared import Body, Members, Nothing, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, integer, list_of, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, Named, Schema, array, described, nullable, obj, words
-from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.json_schema import Named, Schema, nullable, of_type
 from fenceline_http.operations import about, replication
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
 from fenceline_http.route import Route
-from fenceline_http.schemas import OFFSET, REGION_NAME, TOPIC_NAME
 
 # Topics
 
 
-def _config_schema(*, is_change: bool) -> Schema:
-    properties: dict[str, Schema] = {}
-    for name, spec in NAMES.items():
-        if isinstance(spec.default, bool):
-            schema = BOOLEAN
-        elif spec.choices:
-            schema = words(*spec.choices)
-        else:
-            schema = integer_schema(spec.lowest, spec.highest)
-        properties[name] = nullable(schema) if is_change else schema
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+def _config_change() -> Schema:
+    changes = {name: nullable(of_type(spec.kind)) for name, spec in NAMES.items()}
+    return {"type": "object", "properties": changes, "additionalProperties": False}
 
 
 def _object(value: Any, field: str) -> Mapping[str, Any]:
@@ -43,13 +36,13 @@ _CONFIG = Kind(
     _object,
     Named(
         "ConfigChange",
-        lambda: _config_schema(is_change=True),
+        _config_change,
         "Settings to change, by Kafka's names; `null` returns one to its default.",
     ),
 )
-_PARTITIONS = integer().shown(integer_schema(1, limits.PARTITIONS_MAX))
+_PARTITIONS = integer().shown(of_type(PartitionCount))
 _REGIONS = list_of(
-    TEXT.shown(REGION_NAME),
+    TEXT.shown(of_type(RegionName)),
     minItems=1,
     maxItems=limits.REGIONS_MAX,
     uniqueItems=True,
@@ -67,7 +60,7 @@ class _Settings(Members):
 class NewTopic(_Settings, Body):
     """A topic to create."""
 
-    name: str = required(TEXT.shown(TOPIC_NAME))
+    name: str = required(TEXT.shown(of_type(TopicName)))
 
 
 class TopicChange(_Settings, Body, is_optional=True):
@@ -90,33 +83,21 @@ class Trim(Body):
 
 # What is answered
 
-_TOPIC = Named(
-    "Topic",
-    obj(
-        {
-            "name": TOPIC_NAME,
-            "topic_id": STRING,
-            "partitions": integer_schema(1, limits.PARTITIONS_MAX),
-            "config": Named(
-                "Config",
-                lambda: _config_schema(is_change=False),
-                "A topic's settings that were set, by Kafka's names.",
-            ),
-            "regions": array(STRING),
-            "created_at": described(integer_schema(), "Milliseconds since the epoch."),
-        }
-    ),
-    "A topic.",
-)
 
-_TOPIC_EXAMPLE = {
-    "name": "orders",
-    "topic_id": TOPIC_ID_EXAMPLE,
-    "partitions": 4,
-    "config": {"retention.ms": 86_400_000},
-    "regions": ["us-east-1"],
-    "created_at": 1_700_000_000_000,
-}
+class Topics(NamedTuple):
+    """Some topics, by name."""
+
+    topics: Sequence[Topic]
+    has_more: bool
+
+
+class Trimmed(NamedTuple):
+    """Where a partition begins now."""
+
+    log_start_offset: Offset
+
+
+_EXAMPLE = Topic("orders", TOPIC_ID_EXAMPLE, 4, {"retention.ms": 86_400_000}, ["us-east-1"], 1_700_000_000_000)
 
 ROUTES = (
     Route(
@@ -128,10 +109,9 @@ ROUTES = (
         summary="Create a topic",
         description="Creates a topic with its partitions and its configuration. Configuration names are Kafka's.",
         takes=NewTopic,
-        answers={201: _TOPIC},
+        answers={201: _EXAMPLE},
         codes=(*WRITES, "INVALID_TOPIC_EXCEPTION", "TOPIC_ALREADY_EXISTS"),
         body={"name": "orders", "partitions": 4, "config": {"retention.ms": 86_400_000}},
-        answer=_TOPIC_EXAMPLE,
     ),
     Route(
         "GET",
@@ -142,10 +122,9 @@ ROUTES = (
         summary="List topics by name",
         description="Lists topics in byte order of their names. Where `has_more` is true, continue with `start_after`.",
         takes=Listing,
-        answers={200: Named("Topics", obj({"topics": array(_TOPIC), "has_more": BOOLEAN}))},
+        answers={200: Topics([_EXAMPLE], has_more=False)},
         codes=STORES,
         query={"prefix": "ord"},
-        answer={"topics": [_TOPIC_EXAMPLE], "has_more": False},
     ),
     Route(
         "GET",
@@ -155,9 +134,8 @@ ROUTES = (
         tag="Topics",
         summary="Show a topic",
         description="Shows a topic. `config` has only what was set.",
-        answers={200: _TOPIC},
+        answers={200: _EXAMPLE},
         codes=(*KNOWN, *STORES),
-        answer=_TOPIC_EXAMPLE,
     ),
     Route(
         "PATCH",
@@ -169,10 +147,9 @@ ROUTES = (
         description="Changes what the body names and keeps the rest. `null` returns a setting to its default. "
         "The number of partitions only grows.",
         takes=TopicChange,
-        answers={200: _TOPIC},
+        answers={200: replace(_EXAMPLE, config={"cleanup.policy": "compact"})},
         codes=(*KNOWN, *WRITES),
         body={"config": {"retention.ms": None, "cleanup.policy": "compact"}},
-        answer={**_TOPIC_EXAMPLE, "config": {"cleanup.policy": "compact"}},
     ),
     Route(
         "DELETE",
@@ -194,10 +171,9 @@ ROUTES = (
         summary="Delete records below an offset",
         description="Deletes the records below an offset, for good. At or below the log start it changes nothing.",
         takes=Trim,
-        answers={200: Named("Trimmed", obj({"log_start_offset": OFFSET}))},
+        answers={200: Trimmed(1)},
         codes=(*KNOWN, *WRITES, "OFFSET_OUT_OF_RANGE"),
         body={"before_offset": 1},
-        answer={"log_start_offset": 1},
     ),
     Route(
         "POST",

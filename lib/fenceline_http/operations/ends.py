@@ -8,22 +8,21 @@ Not here: what is in a transaction (``transactions``).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 from fenceline import limits
+from fenceline.answers import Stated
+from fenceline.model.transaction import OnceMark, ProducerPair, TransactionMember
 from fenceline_http import strict_json
 from fenceline_http.declared import Body, Members, object_of, optional, required
 from fenceline_http.fields import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
-from fenceline_http.json_schema import TEXT_OR_NULL, Named, array, nullable, obj
-from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations.shared import STORES, WRITES
 from fenceline_http.route import Route
-from fenceline_http.schemas import INT16_MAX
-from fenceline_http.schemas import TRANSACTIONAL_ID as TRANSACTIONAL_ID_SCHEMA
 
 TRANSACTIONS = "/v1/transactions"
 TRANSACTION = f"{TRANSACTIONS}/{{transactional_id}}"
 _ONCE_OF = "/v1/once/{app_id}"
-PRODUCER_EPOCH = integer(0, INT16_MAX)
+PRODUCER_EPOCH = integer(0, limits.MARKER_EPOCH_MAX)
 
 
 class OfProducer(Members):
@@ -95,33 +94,23 @@ class ExtendTransaction(OfProducer, Body):
 
 # What is answered
 
-PAIR = Named("ProducerId", obj({"producer_id": integer_schema(), "producer_epoch": integer_schema(0, INT16_MAX)}))
-_MEMBERS = array(
-    obj(
-        {
-            "transactional_id": TRANSACTIONAL_ID_SCHEMA,
-            "producer_id": integer_schema(),
-            "producer_epoch": integer_schema(0, INT16_MAX),
-        }
-    ),
-    maxItems=limits.TRANSACTIONS_PER_END_MAX,
-)
-_ONCE_SHOWN = Named(
-    "OnceMark",
-    obj(
-        {
-            "app_id": TRANSACTIONAL_ID_SCHEMA,
-            "version": integer_schema(-1),
-            "note": TEXT_OR_NULL,
-            "committed_at": nullable(integer_schema()),
-        }
-    ),
-    "The version that an application has committed; -1, and nulls, where it has committed none.",
-)
+
+class EndedTransactions(NamedTuple):
+    """The pair of each transaction's producer for the next one."""
+
+    transactions: Annotated[Sequence[TransactionMember], Stated(maxItems=limits.TRANSACTIONS_PER_END_MAX)]
+
+
+class ExtendedTransaction(NamedTuple):
+    """Until when a transaction may stay open."""
+
+    expires_at: int
+
 
 ID_EXAMPLE = "loader-1"
 _APP_EXAMPLE = "hourly-totals"
 PAIR_EXAMPLE = {"producer_id": 1_001, "producer_epoch": 0}
+_NEXT = ProducerPair(1_001, 1)
 
 OF_PRODUCER = ("INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS")
 
@@ -136,10 +125,9 @@ ROUTES = (
         description="Commits or aborts a transaction. The answer has the producer id and the epoch for the next one. "
         "What was committed is in every `read_committed` read that begins after the answer.",
         takes=EndTransaction,
-        answers={200: PAIR},
+        answers={200: _NEXT},
         codes=(*WRITES, *OF_PRODUCER, "INVALID_TXN_STATE", "ALREADY_COMMITTED"),
         body={**PAIR_EXAMPLE, "result": "commit"},
-        answer={**PAIR_EXAMPLE, "producer_epoch": 1},
     ),
     Route(
         "POST",
@@ -152,14 +140,13 @@ ROUTES = (
         "application's version is raised together with it. A version that is not higher is refused, and nothing "
         "changes.",
         takes=EndTransactions,
-        answers={200: Named("EndedTransactions", obj({"transactions": _MEMBERS}))},
+        answers={200: EndedTransactions([TransactionMember(ID_EXAMPLE, _NEXT)])},
         codes=(*WRITES, *OF_PRODUCER, "INVALID_TXN_STATE", "ALREADY_COMMITTED"),
         body={
             "transactions": [{"transactional_id": ID_EXAMPLE, **PAIR_EXAMPLE}],
             "result": "commit",
             "once": {"app_id": _APP_EXAMPLE, "version": 7, "note": "run-2"},
         },
-        answer={"transactions": [{"transactional_id": ID_EXAMPLE, **PAIR_EXAMPLE, "producer_epoch": 1}]},
     ),
     Route(
         "POST",
@@ -171,10 +158,9 @@ ROUTES = (
         description="Moves the time-out of a transaction that is under way: it is not due for `timeout_ms` from now. "
         "It only moves later.",
         takes=ExtendTransaction,
-        answers={200: Named("ExtendedTransaction", obj({"expires_at": integer_schema()}))},
+        answers={200: ExtendedTransaction(1_700_000_060_000)},
         codes=(*WRITES, *OF_PRODUCER, "INVALID_TXN_STATE"),
         body={**PAIR_EXAMPLE, "timeout_ms": 60_000},
-        answer={"expires_at": 1_700_000_060_000},
     ),
     Route(
         "GET",
@@ -184,9 +170,8 @@ ROUTES = (
         tag="Transactions",
         summary="Show the version that an application has committed",
         description="Shows the last version that an application has raised by `once`, or -1 if it has raised none.",
-        answers={200: _ONCE_SHOWN},
+        answers={200: OnceMark(_APP_EXAMPLE, 7, "run-2", 1_700_000_000_000)},
         codes=(*STORES, "CONTENDED"),
-        answer={"app_id": _APP_EXAMPLE, "version": 7, "note": "run-2", "committed_at": 1_700_000_000_000},
     ),
     Route(
         "DELETE",

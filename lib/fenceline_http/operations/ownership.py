@@ -7,35 +7,26 @@ also serves callers without HTTP.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.model.requests import CLIENT_NAME_PATTERN
+from fenceline.model import kinds
+from fenceline.model.access import OwnedResource, Ownership
 from fenceline_http.declared import Body, Members, Query, object_of, optional, required
 from fenceline_http.fields import TEXT, integer, list_of
-from fenceline_http.json_schema import TEXT_OR_NULL, Named, Schema, array, nullable, obj
-from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.json_schema import of_type
 from fenceline_http.operations.shared import OWNER, SESSION_EXAMPLE, WRITES
 from fenceline_http.route import Route
-from fenceline_http.schemas import EPOCH
 
-CLIENT_SCHEMA: Schema = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": limits.CLIENT_NAME_BYTES_MAX,
-    "pattern": CLIENT_NAME_PATTERN,
-}
-_RESOURCE_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": limits.RESOURCE_BYTES_MAX}
-_GROUP_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": limits.GROUP_BYTES_MAX}
-_GENERATION_SCHEMA = integer_schema(0, limits.GENERATION_MAX)
-_RESOURCE = TEXT.shown(_RESOURCE_SCHEMA)
-_GROUP = TEXT.shown(_GROUP_SCHEMA)
+_RESOURCE = TEXT.shown(of_type(kinds.ResourceName))
+_GROUP = TEXT.shown(of_type(kinds.GroupName))
 
 
 class Generation(Members):
     """A resource to own."""
 
     resource: str = required(_RESOURCE)
-    generation: int | None = optional(integer().shown(_GENERATION_SCHEMA))
+    generation: int | None = optional(integer().shown(of_type(kinds.Generation)))
 
 
 class OwnRequest(Body):
@@ -65,28 +56,11 @@ class Owner(Query):
     )
 
 
-_OWNED = obj(
-    {
-        "resource": _RESOURCE_SCHEMA,
-        "generation": integer_schema(1, limits.GENERATION_MAX),
-        "fencing_token": integer_schema(),
-    }
-)
-_OWNERSHIP = Named(
-    "Ownership",
-    obj(
-        {
-            "resource": _RESOURCE_SCHEMA,
-            "group": nullable(_GROUP_SCHEMA),
-            "generation": _GENERATION_SCHEMA,
-            "fencing_token": EPOCH,
-            "session_id": TEXT_OR_NULL,
-            "client_name": nullable(CLIENT_SCHEMA),
-            "since": nullable(integer_schema()),
-            "until": nullable(integer_schema()),
-        }
-    ),
-)
+class Owned(NamedTuple):
+    """Resources that were taken."""
+
+    group: kinds.GroupName | None
+    resources: Sequence[OwnedResource]
 
 
 ROUTES = (
@@ -100,14 +74,13 @@ ROUTES = (
         description="Takes the ownership of resources, all of them or none. A higher `generation` severs the owner "
         "before it.",
         takes=OwnRequest,
-        answers={200: Named("Owned", obj({"group": nullable(_GROUP_SCHEMA), "resources": array(_OWNED)}))},
+        answers={200: Owned("billing", [OwnedResource("orders/0", 3, 7)])},
         codes=(*WRITES, *OWNER, "STALE_GENERATION", "RESOURCE_OWNED"),
         body={
             "session_id": SESSION_EXAMPLE,
             "group": "billing",
             "resources": [{"resource": "orders/0", "generation": 3}],
         },
-        answer={"group": "billing", "resources": [{"resource": "orders/0", "generation": 3, "fencing_token": 7}]},
     ),
     Route(
         "POST",
@@ -131,18 +104,19 @@ ROUTES = (
         summary="Show who owns a resource",
         description="Shows the owner of a resource. A resource that was never owned has generation 0 and no session.",
         takes=Owner,
-        answers={200: _OWNERSHIP},
+        answers={
+            200: Ownership(
+                "orders/0",
+                "billing",
+                generation=3,
+                fencing_token=7,
+                session_id=SESSION_EXAMPLE,
+                client_name="web-3:4711",
+                since=1_700_000_000_000,
+                until=1_700_000_030_000,
+            )
+        },
         codes=WRITES,
         query={"resource": "orders/0", "group": "billing"},
-        answer={
-            "resource": "orders/0",
-            "group": "billing",
-            "generation": 3,
-            "fencing_token": 7,
-            "session_id": SESSION_EXAMPLE,
-            "client_name": "web-3:4711",
-            "since": 1_700_000_000_000,
-            "until": 1_700_000_030_000,
-        },
     ),
 )

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from fenceline_http.json_schema import BOOLEAN, STRING, Named, array, described, obj
-from fenceline_http.json_schema import integer as integer_schema
+from dataclasses import asdict, replace
+
+from fenceline.model.results import Appended
+from fenceline_http.json_schema import STRING, Named, Schema, array, described, integer, members, obj
 from fenceline_http.operations.shared import KNOWN, OWNER, PARTITION, STORES, TOPIC, WRITES
 from fenceline_http.produce_requests import Batch, Produce, ProduceByKey, ProduceMany
 from fenceline_http.route import Route
-from fenceline_http.schemas import EPOCH, OFFSET, PROBLEM
+from fenceline_http.schemas import PROBLEM
 
-_PLACE = {"topic": STRING, "partition": integer_schema()}
-_APPENDED = {
-    "base_offset": OFFSET,
-    "next_offset": described(OFFSET, "The next offset of the partition after this batch."),
-    "count": integer_schema(1),
-    "duplicate": described(BOOLEAN, "Whether this batch was stored before; then the answer is the first one's."),
-    "topic_epoch": EPOCH,
-    "expected_offset_checked": BOOLEAN,
-    "timestamp": integer_schema(-1),
-}
-_APPENDED_ANSWER = Named("Appended", obj(_APPENDED), "Where a batch was appended.")
-# One type, which generators of clients make one class of. Either all that an append answers is in it, or the error.
-_RESULT = Named(
-    "ProduceResult",
-    {
-        **obj(_PLACE, {**_APPENDED, "error": described(PROBLEM, "Why nothing of this batch was appended.")}),
-        "minProperties": len(_PLACE) + 1,
-        "dependentRequired": {name: list(_APPENDED) for name in _APPENDED},
-        "dependentSchemas": {"error": {"maxProperties": len(_PLACE) + 1}},
-    },
-    "What became of one batch: where it was appended, or `error`.",
-)
-_RESULTS = array(_RESULT)
+
+def _result() -> Schema:
+    """Return one type, which generators of clients make one class of: either all that an append answers, or the error.
+
+    A result is not declared as a class, because its members go together as no annotation says it.
+    """
+    place = {"topic": STRING, "partition": integer()}
+    appended, _ = members(Appended)
+    return {
+        **obj(place, {**appended, "error": described(PROBLEM, "Why nothing of this batch was appended.")}),
+        "minProperties": len(place) + 1,
+        "dependentRequired": {name: list(appended) for name in appended},
+        "dependentSchemas": {"error": {"maxProperties": len(place) + 1}},
+    }
+
+
+_RESULTS = array(Named("ProduceResult", _result, "What became of one batch: where it was appended, or `error`."))
 
 _APPEND_CODES = (
     "INVALID_RECORD", "INVALID_TIMESTAMP", "CORRUPT_MESSAGE", "INVALID_REQUIRED_ACKS", "PRODUCER_FENCED",
@@ -39,15 +35,12 @@ _APPEND_CODES = (
     "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", "OFFSET_MISMATCH", "MESSAGE_TOO_LARGE",
 )  # fmt: skip
 
-_APPENDED_EXAMPLE = {
-    "base_offset": 0,
-    "next_offset": 1,
-    "count": 1,
-    "duplicate": False,
-    "topic_epoch": -1,
-    "expected_offset_checked": False,
-    "timestamp": -1,
-}
+_EXAMPLE = Appended(0, 1, 1, duplicate=False, topic_epoch=-1, expected_offset_checked=False, timestamp=-1)
+
+
+def _placed(partition: int, appended: Appended = _EXAMPLE) -> dict[str, object]:
+    return {"topic": "orders", "partition": partition, **asdict(appended)}
+
 
 ROUTES = (
     Route(
@@ -60,10 +53,9 @@ ROUTES = (
         description="Appends one batch, whole or not at all. With `expected_offset` it lands exactly there or nowhere.",
         takes=Produce,
         batches=Batch,
-        answers={200: _APPENDED_ANSWER, 202: None},
+        answers={200: _EXAMPLE, 202: None},
         codes=(*KNOWN, *WRITES, *OWNER, *_APPEND_CODES),
         body={"records": [{"key": "ann", "value": "1 book", "headers": [["source", "web"]]}]},
-        answer=_APPENDED_EXAMPLE,
     ),
     Route(
         "POST",
@@ -76,9 +68,8 @@ ROUTES = (
         "epoch, sequence and the transactional bit are in the batch.",
         takes=Batch,
         takes_batch=True,
-        answers={200: _APPENDED_ANSWER, 202: None},
+        answers={200: _EXAMPLE, 202: None},
         codes=(*KNOWN, *WRITES, *OWNER, *_APPEND_CODES),
-        answer=_APPENDED_EXAMPLE,
     ),
     Route(
         "POST",
@@ -98,12 +89,7 @@ ROUTES = (
                 {"topic": "orders", "partition": 1, "records": [{"key": "bob", "value": "2 books"}]},
             ]
         },
-        answer={
-            "results": [
-                {"topic": "orders", "partition": 0, **_APPENDED_EXAMPLE},
-                {"topic": "orders", "partition": 1, **_APPENDED_EXAMPLE},
-            ]
-        },
+        answer={"results": [_placed(0), _placed(1)]},
     ),
     Route(
         "POST",
@@ -117,13 +103,13 @@ ROUTES = (
         "each record went.",
         takes=ProduceByKey,
         answers={
-            200: Named("ProducedByKey", obj({"results": _RESULTS, "record_partitions": array(integer_schema())})),
+            200: Named("ProducedByKey", obj({"results": _RESULTS, "record_partitions": array(integer())})),
             202: None,
         },
         codes=(*KNOWN, *STORES, "CONTENDED", "INVALID_REQUIRED_ACKS"),
         body={"records": [{"key": "ann", "value": "1 book"}, {"key": "ann", "value": "2 books"}]},
         answer={
-            "results": [{"topic": "orders", "partition": 1, **_APPENDED_EXAMPLE, "next_offset": 2, "count": 2}],
+            "results": [_placed(1, replace(_EXAMPLE, next_offset=2, count=2))],
             "record_partitions": [1, 1],
         },
     ),

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 from fenceline import limits
+from fenceline.answers import INLINE, Stated, Titled
 from fenceline.errors import InvalidRequestError
+from fenceline.model.kinds import GroupName, Offset, PartitionNumber, Timestamp
+from fenceline.model.results import Bounds, SegmentEntry, SegmentList
+from fenceline.model.results import Offsets as OffsetsAnswer
+from fenceline.model.transaction import ShownProducerState
 from fenceline_http.declared import Query, optional, required, unshown
 from fenceline_http.fields import FLAG, TEXT, choice, integer, refuse, size
-from fenceline_http.json_schema import (
-    BOOLEAN,
-    STRING,
-    TEXT_OR_NULL,
-    Named,
-    Schema,
-    array,
-    described,
-    nullable,
-    obj,
-    words,
-)
-from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.json_schema import of_type, words
 from fenceline_http.operations.shared import (
-    BOUNDS_EXAMPLE,
     IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
@@ -38,7 +31,6 @@ from fenceline_http.operations.shared import (
     PageQuery,
 )
 from fenceline_http.route import Route
-from fenceline_http.schemas import BOUNDS, EPOCH, INT16_MAX, OFFSET, page_of
 
 _AT_TIME = "Find the first record with this time or a later one, in milliseconds."
 
@@ -54,7 +46,7 @@ class _Place(Query):
     )
     tail_offset: int | None = optional(integer(), "Start this many offsets before the end of the log.")
     group: str | None = optional(
-        TEXT.shown({"type": "string", "minLength": 1, "maxLength": limits.GROUP_BYTES_MAX}),
+        TEXT.shown(of_type(GroupName)),
         "The group that the caller acts for. Leaving it out is not the same as naming any group.",
     )
     session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
@@ -159,57 +151,56 @@ class ProducerStates(Query):
     )
 
 
-_OFFSETS: Mapping[str, Schema] = {
-    **BOUNDS,
-    "topic_epoch": EPOCH,
-    "access_mode": words("Shared", "Exclusive"),
-    "compaction_horizon": OFFSET,
-}
-_OFFSET_AT: Mapping[str, Schema] = {"offset": nullable(OFFSET), "timestamp": nullable(integer_schema(-1))}
-_OFFSETS_EXAMPLE = {**BOUNDS_EXAMPLE, "topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
+class OffsetAt(NamedTuple):
+    """The first record at a time or later; both are ``None`` where there is none."""
+
+    offset: Offset | None = None
+    timestamp: Timestamp | None = None
 
 
-def _of_partitions(name: str, members: Mapping[str, Schema]) -> Named:
-    entry = obj({"partition": integer_schema(0, limits.PARTITIONS_MAX - 1), **members})
-    entries = array(entry, maxItems=limits.OFFSETS_MAX)
-    return Named(name, obj({"topic_id": STRING, "partitions": entries, "has_more": BOOLEAN}))
+class OffsetsOfPartition(NamedTuple):
+    """One partition's offsets."""
+
+    partition: PartitionNumber
+    offsets: Annotated[OffsetsAnswer, INLINE]
 
 
-_ABORTED = obj({"producer_id": integer_schema(), "first_offset": OFFSET, "last_offset": OFFSET})
-_SEGMENT = Named(
-    "Segment",
-    obj(
-        {
-            "base_offset": OFFSET,
-            "next_offset": OFFSET,
-            "bytes": integer_schema(),
-            "url": {"type": "string", "format": "uri"},
-            "origin": TEXT_OR_NULL,
-            "records": integer_schema(),
-            "aborted": array(_ABORTED),
-        },
-        {
-            "own_records": described(integer_schema(), "The region's own records below `base_offset`."),
-            "appended_at": integer_schema(),
-            "chain": STRING,
-            "origin_topic_id": described(TEXT_OR_NULL, "Null, as the next three, where the records are its own."),
-            "origin_next_offset": nullable(OFFSET),
-            "origin_count": nullable(integer_schema()),
-            "origin_chain": TEXT_OR_NULL,
-        },
-    ),
-    "One object of a partition's log.",
-)
+@Titled("TopicOffsets")
+class OffsetsOfPartitions(NamedTuple):
+    """The offsets of some partitions."""
 
-_PRODUCER_STATE = obj(
-    {
-        "producer_id": integer_schema(),
-        "producer_epoch": integer_schema(0, INT16_MAX),
-        "last_sequence": integer_schema(-1, limits.INT32_MAX),
-        "last_timestamp": integer_schema(-1),
-        "current_txn_start_offset": integer_schema(-1),
-    }
-)
+    topic_id: str
+    partitions: Annotated[Sequence[OffsetsOfPartition], Stated(maxItems=limits.OFFSETS_MAX)]
+    has_more: bool
+
+
+class OffsetAtOfPartition(NamedTuple):
+    """The first record of one partition at a time or later."""
+
+    partition: PartitionNumber
+    found: Annotated[OffsetAt, INLINE]
+
+
+class TopicOffsetsAt(NamedTuple):
+    """The first record at a time or later, of some partitions."""
+
+    topic_id: str
+    partitions: Annotated[Sequence[OffsetAtOfPartition], Stated(maxItems=limits.OFFSETS_MAX)]
+    has_more: bool
+
+
+@Titled("ProducerStates")
+class ProducerStateList(NamedTuple):
+    """What a partition knows of some producers, by producer id."""
+
+    producers: Sequence[ShownProducerState]
+    has_more: bool
+
+
+_BOUNDS = Bounds(0, 1, 1)
+_OFFSETS = OffsetsAnswer(_BOUNDS, topic_epoch=-1, access_mode="Shared", compaction_horizon=0)
+_FOUND = OffsetAt(0, 1_700_000_000_000)
+_SEGMENT = SegmentEntry(0, 1, 512, "https://example.com/log/segment", origin=None, records=1, aborted=[])
 
 ROUTES = (
     Route(
@@ -250,9 +241,8 @@ ROUTES = (
         summary="Show a partition's offsets",
         description="Shows where a partition begins and ends.",
         takes=Offsets,
-        answers={200: Named("Offsets", obj(_OFFSETS))},
+        answers={200: _OFFSETS},
         codes=(*KNOWN, *STORES, "CONTENDED"),
-        answer=_OFFSETS_EXAMPLE,
     ),
     Route(
         "GET",
@@ -263,10 +253,9 @@ ROUTES = (
         summary="Find the first offset at a time",
         description="Finds the first record at a time or later. Both members are null where there is none.",
         takes=OffsetForTime,
-        answers={200: Named("OffsetAt", obj(_OFFSET_AT))},
+        answers={200: _FOUND},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"timestamp": 1_700_000_000_000},
-        answer={"offset": 0, "timestamp": 1_700_000_000_000},
     ),
     Route(
         "GET",
@@ -277,14 +266,9 @@ ROUTES = (
         summary="Show the offsets of a topic's partitions",
         description="Shows where up to 100 partitions of a topic begin and end.",
         takes=TopicOffsets,
-        answers={200: _of_partitions("TopicOffsets", _OFFSETS)},
+        answers={200: OffsetsOfPartitions(TOPIC_ID_EXAMPLE, [OffsetsOfPartition(0, _OFFSETS)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"start_partition": 0},
-        answer={
-            "topic_id": TOPIC_ID_EXAMPLE,
-            "partitions": [{"partition": 0, **_OFFSETS_EXAMPLE}],
-            "has_more": False,
-        },
     ),
     Route(
         "GET",
@@ -295,14 +279,9 @@ ROUTES = (
         summary="Find the first offset at a time, in each of a topic's partitions",
         description="Finds the first record at a time or later, in up to 100 partitions of a topic.",
         takes=TopicOffsetsForTime,
-        answers={200: _of_partitions("TopicOffsetsAt", _OFFSET_AT)},
+        answers={200: TopicOffsetsAt(TOPIC_ID_EXAMPLE, [OffsetAtOfPartition(0, _FOUND)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"timestamp": 1_700_000_000_000},
-        answer={
-            "topic_id": TOPIC_ID_EXAMPLE,
-            "partitions": [{"partition": 0, "offset": 0, "timestamp": 1_700_000_000_000}],
-            "has_more": False,
-        },
     ),
     Route(
         "GET",
@@ -315,57 +294,18 @@ ROUTES = (
         "minutes.",
         takes=Segments,
         answers={
-            200: Named(
-                "Segments",
-                obj(
-                    {
-                        "segments": array(_SEGMENT, maxItems=limits.SEGMENTS_MAX),
-                        "has_more": BOOLEAN,
-                        "topic_id": STRING,
-                        "region": described(STRING, "The region that answers."),
-                        "position": described(OFFSET, "Where to ask next."),
-                        "log_start_own_records": described(
-                            integer_schema(), "The region's own records below the first batch that is kept."
-                        ),
-                        "stable_own_records": described(
-                            integer_schema(), "The region's own records below the last stable offset."
-                        ),
-                        **BOUNDS,
-                    },
-                    {
-                        "chain_before": described(
-                            STRING, "With `origin=own`: the chain value before the segment that holds `offset`."
-                        ),
-                        "chain_after": described(
-                            STRING,
-                            "With `origin=own`: the chain value before where to ask next, or before what is open.",
-                        ),
-                    },
-                ),
+            200: SegmentList(
+                [_SEGMENT],
+                has_more=False,
+                topic_id=TOPIC_ID_EXAMPLE,
+                bounds=_BOUNDS,
+                region="us-east-1",
+                position=1,
+                stable_own_records=1,
             )
         },
         codes=(*KNOWN, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE", "NOT_AUTHORIZED"),
         query={"offset": 0},
-        answer={
-            "segments": [
-                {
-                    "base_offset": 0,
-                    "next_offset": 1,
-                    "bytes": 512,
-                    "url": "https://example.com/log/segment",
-                    "origin": None,
-                    "records": 1,
-                    "aborted": [],
-                }
-            ],
-            "has_more": False,
-            "topic_id": TOPIC_ID_EXAMPLE,
-            "region": "us-east-1",
-            "position": 1,
-            "log_start_own_records": 0,
-            "stable_own_records": 1,
-            **BOUNDS_EXAMPLE,
-        },
     ),
     Route(
         "GET",
@@ -377,20 +317,8 @@ ROUTES = (
         description="Lists the idempotent and transactional producers of a partition by producer id, without those "
         "that have lapsed. `current_txn_start_offset` is -1 without an open transaction.",
         takes=ProducerStates,
-        answers={200: Named("ProducerStates", page_of("producers", _PRODUCER_STATE))},
+        answers={200: ProducerStateList([ShownProducerState(1_001, 0, 0, 1_700_000_000_000, -1)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"limit": 100},
-        answer={
-            "producers": [
-                {
-                    "producer_id": 1_001,
-                    "producer_epoch": 0,
-                    "last_sequence": 0,
-                    "last_timestamp": 1_700_000_000_000,
-                    "current_txn_start_offset": -1,
-                }
-            ],
-            "has_more": False,
-        },
     ),
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 from fenceline import limits
+from fenceline.model.kinds import RegionName
+from fenceline.model.region import RegionStatus, ReplicationStatus, ShownSnapshot
 from fenceline_http.declared import Body, Nothing, Query, optional, required
 from fenceline_http.fields import TEXT, integer, size
-from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, described, nullable, obj
-from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.json_schema import of_type
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, WRITES
 from fenceline_http.route import Route
-from fenceline_http.schemas import OFFSET, REGION_NAME
 
 _REPLICATION = f"{TOPIC}/replication"
 _REGION = f"{_REPLICATION}/regions/{{region}}"
@@ -29,96 +32,45 @@ class ReplicationPage(Query):
 class GapSkip(Body):
     """A gap to pass, with the offset at which it ends."""
 
-    region: str = required(TEXT.shown(REGION_NAME))
+    region: str = required(TEXT.shown(of_type(RegionName)))
     to_offset: int = required(integer())
 
 
 # What is answered
 
 
-def _number_or_null(text: str) -> Schema:
-    return described(nullable(integer_schema()), text)
+class StartedSnapshot(NamedTuple):
+    """A snapshot that was asked for."""
+
+    snapshot_id: str
 
 
-_ENTRY = Named(
-    "RegionStatus",
-    obj(
-        {
-            "region": STRING,
-            "connected": described(BOOLEAN, "Whether its last answer for this topic is younger than 10 s."),
-            "suspended": BOOLEAN,
-            "lag_records": _number_or_null("How many of its own committed records are not here."),
-            "lag_ms": _number_or_null("The age of the oldest of them."),
-            "last_seen_at": _number_or_null("When it last answered."),
-            "answered_at": _number_or_null("When it last answered for a snapshot."),
-            "problem": described(TEXT_OR_NULL, "What is wrong with it."),
-        }
-    ),
-    "Another region of a topic, as the region that was asked sees it.",
-)
-_PARTITION = integer_schema(0, limits.PARTITIONS_MAX - 1)
-_GAP = Named(
-    "Gap",
-    obj(
-        {
-            "partition": _PARTITION,
-            "region": STRING,
-            "from_offset": OFFSET,
-            "to_offset": OFFSET,
-            "records": integer_schema(),
-        }
-    ),
-    "Records of a region that it no longer keeps, and that were not taken. Offsets are that region's.",
-)
-_SNAPSHOT = Named(
-    "Snapshot",
-    obj(
-        {
-            "snapshot_id": STRING,
-            "partition": _PARTITION,
-            "local_offset": OFFSET,
-            "offsets": described(
-                {"type": "object", "additionalProperties": OFFSET},
-                "By region: what lies below this offset there lies below `local_offset` here.",
-            ),
-            "completed_at": integer_schema(),
-            "final": described(BOOLEAN, "Whether no other snapshot of the same records would say more."),
-        }
-    ),
-    "A completed snapshot.",
-)
-_PENDING = Named(
-    "PendingSnapshot",
-    obj({"snapshot_id": STRING, "partition": _PARTITION, "started_at": integer_schema(), "waiting_for": array(STRING)}),
-    "A snapshot that is not complete, and the regions that it waits for.",
-)
-_STATUS = Named(
-    "Replication",
-    obj(
-        {
-            "region": STRING,
-            "regions": array(_ENTRY),
-            "gaps": array(_GAP),
-            "skipped_records": described(integer_schema(), "How many records were skipped, in the partitions shown."),
-            "snapshots": array(_SNAPSHOT),
-            "pending": array(_PENDING),
-            "has_more": BOOLEAN,
-        }
-    ),
-    "A topic in several regions, as the region that was asked sees it.",
-)
+class SkippedGap(NamedTuple):
+    """How many records were given up."""
 
-_SNAPSHOT_EXAMPLE = "9d1f6a0c2b7e4f5d8c3a1e0b6d9f7a24"
-_ENTRY_EXAMPLE = {
-    "region": "b",
-    "connected": True,
-    "suspended": False,
-    "lag_records": 0,
-    "lag_ms": 0,
-    "last_seen_at": 1_700_000_000_900,
-    "answered_at": 1_700_000_000_200,
-    "problem": None,
-}
+    skipped_records: int
+
+
+_SNAPSHOT_ID = "9d1f6a0c2b7e4f5d8c3a1e0b6d9f7a24"
+_REGION_EXAMPLE = RegionStatus(
+    "b",
+    connected=True,
+    suspended=False,
+    lag_records=0,
+    lag_ms=0,
+    last_seen_at=1_700_000_000_900,
+    answered_at=1_700_000_000_200,
+    problem=None,
+)
+_EXAMPLE = ReplicationStatus(
+    region="a",
+    regions=[_REGION_EXAMPLE],
+    gaps=[],
+    skipped_records=0,
+    snapshots=[ShownSnapshot(_SNAPSHOT_ID, 0, 43, {"b": 17}, 1_700_000_000_300, final=True)],
+    pending=[],
+    has_more=False,
+)
 
 
 def _switch(verb: str, operation: str, summary: str, description: str, *, is_suspended: bool) -> Route:
@@ -131,9 +83,8 @@ def _switch(verb: str, operation: str, summary: str, description: str, *, is_sus
         summary=summary,
         description=description,
         takes=Nothing,
-        answers={200: _ENTRY},
+        answers={200: replace(_REGION_EXAMPLE, suspended=is_suspended)},
         codes=(*KNOWN, *WRITES),
-        answer={**_ENTRY_EXAMPLE, "suspended": is_suspended},
     )
 
 
@@ -149,26 +100,8 @@ ROUTES = (
         f"`has_more` is true, continue at `start_partition` + `limit`, or + {limits.REPLICATION_PARTITIONS_MAX} where "
         "`limit` is larger.",
         takes=ReplicationPage,
-        answers={200: _STATUS},
+        answers={200: _EXAMPLE},
         codes=(*KNOWN, *STORES),
-        answer={
-            "region": "a",
-            "regions": [_ENTRY_EXAMPLE],
-            "gaps": [],
-            "skipped_records": 0,
-            "snapshots": [
-                {
-                    "snapshot_id": _SNAPSHOT_EXAMPLE,
-                    "partition": 0,
-                    "local_offset": 43,
-                    "offsets": {"b": 17},
-                    "completed_at": 1_700_000_000_300,
-                    "final": True,
-                }
-            ],
-            "pending": [],
-            "has_more": False,
-        },
     ),
     Route(
         "POST",
@@ -180,9 +113,8 @@ ROUTES = (
         description="Asks the other regions for a snapshot of every partition, whether anything is new or not. "
         "Suspended regions are not asked.",
         takes=Nothing,
-        answers={202: Named("StartedSnapshot", obj({"snapshot_id": STRING}))},
+        answers={202: StartedSnapshot(_SNAPSHOT_ID)},
         codes=(*KNOWN, *WRITES),
-        answer={"snapshot_id": _SNAPSHOT_EXAMPLE},
     ),
     _switch(
         "suspend",
@@ -210,9 +142,8 @@ ROUTES = (
         "`to_offset` is the gap's. A batch of which `problem` says that it is refused is given up by its end. "
         "The region must answer: otherwise the request is `STORE_UNAVAILABLE`.",
         takes=GapSkip,
-        answers={200: Named("SkippedGap", obj({"skipped_records": integer_schema()}))},
+        answers={200: SkippedGap(12)},
         codes=(*KNOWN, *WRITES),
         body={"region": "b", "to_offset": 30},
-        answer={"skipped_records": 12},
     ),
 )

@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fenceline import limits
-from fenceline.model.requests import ACCESS_MODES
+from fenceline.model.access import GRANTED, Hold, Lease, Session
+from fenceline.model.access import Claim as Granted
+from fenceline.model.kinds import ACCESS_MODES, AccessMode, ClientName, Epoch, LeaseMs, ProducerName
 from fenceline_http.declared import Body, Nothing, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, choice, integer, list_of, refuse
-from fenceline_http.json_schema import (
-    BOOLEAN,
-    STRING,
-    TEXT_OR_NULL,
-    Named,
-    Schema,
-    array,
-    described,
-    nullable,
-    obj,
-    words,
-)
-from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.json_schema import of_type
 from fenceline_http.operations import ownership
-from fenceline_http.operations.ownership import CLIENT_SCHEMA
 from fenceline_http.operations.shared import (
     KNOWN,
     OWNER,
@@ -42,26 +31,13 @@ from fenceline_http.operations.shared import (
     NamePage,
 )
 from fenceline_http.route import Route
-from fenceline_http.schemas import EPOCH, OFFSET, PRODUCER_NAME
 from fenceline_http.strict_json import member
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _SESSION = "/v1/sessions/{session_id}"
 
-_LEASE_SCHEMA = integer_schema(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-_ACCESS_MODE_SCHEMA = Named(
-    "AccessMode",
-    words(*ACCESS_MODES),
-    "How a producer shares its partitions with others (PIP-68).",
-)
-
-_LEASE_MS = integer().shown(_LEASE_SCHEMA)
-_CLIENT_NAME = TEXT.shown(CLIENT_SCHEMA)
-
-
-def _by_partition(schema: Schema, **more: Any) -> Schema:
-    names = {"pattern": "^(0|[1-9][0-9]{0,8})$"}
-    return {"type": "object", "propertyNames": names, "additionalProperties": schema, **more}
+_LEASE_MS = integer().shown(of_type(LeaseMs))
+_CLIENT_NAME = TEXT.shown(of_type(ClientName))
 
 
 # Sessions and producers
@@ -86,19 +62,22 @@ def _epochs(tree: Any, field: str) -> dict[int, int]:
     return {int(name): _EPOCH.of_json(epoch, member(field, name)) for name, epoch in tree.items()}
 
 
+_EPOCHS = {**of_type(Mapping[int, Epoch]), "minProperties": 1, "maxProperties": limits.CLAIM_PARTITIONS_MAX}
+
+
 class Claim(Body):
     """A claim for write access."""
 
-    access_mode: str = required(choice(ACCESS_MODES, _ACCESS_MODE_SCHEMA))
+    access_mode: str = required(choice(ACCESS_MODES, of_type(AccessMode)))
     partitions: Sequence[int] | None = optional(
         list_of(integer(), minItems=1, maxItems=limits.CLAIM_PARTITIONS_MAX, uniqueItems=True)
     )
-    producer_name: str | None = optional(TEXT.shown(PRODUCER_NAME))
+    producer_name: str | None = optional(TEXT.shown(of_type(ProducerName)))
     session_id: str | None = optional(TEXT)
     lease_ms: int | None = optional(_LEASE_MS)
     client_name: str | None = optional(_CLIENT_NAME)
     topic_epochs: Mapping[int, int] | None = optional(
-        Kind(_epochs, _by_partition(EPOCH, minProperties=1, maxProperties=limits.CLAIM_PARTITIONS_MAX)),
+        Kind(_epochs, _EPOCHS),
         "By partition the epochs of a producer that reconnects.",
     )
     wait_ms: int = optional(WAIT_MS, default=0)
@@ -119,49 +98,38 @@ class OfSession(Query):
 
 # What is answered
 
-_MADE: Mapping[str, Schema] = {"session_id": STRING, "lease_ms": _LEASE_SCHEMA, "expires_at": integer_schema()}
-_PRODUCER = Named(
-    "NamedProducer",
-    obj(
-        {
-            "producer_name": PRODUCER_NAME,
-            "session_id": STRING,
-            "access_mode": _ACCESS_MODE_SCHEMA,
-            "state": words("granted", "queued"),
-            "topic_epochs": _by_partition(EPOCH),
-            "next_offsets": _by_partition(OFFSET),
-            "expires_at": integer_schema(),
-            "client_name": nullable(CLIENT_SCHEMA),
-            "since": nullable(integer_schema()),
-        },
-        {"queue_position": described(integer_schema(), "Its place in line; 0 is the next.")},
-    ),
-    "A producer that has write access, or waits for it.",
+
+class ClaimAnswer(NamedTuple):
+    """What became of a claim."""
+
+    producer: Granted
+
+
+class NamedProducers(NamedTuple):
+    """Some producers of a topic, and who waits in line."""
+
+    producers: Sequence[Granted]
+    waiting: Sequence[Granted]
+    has_more: bool
+
+
+class Renewed(NamedTuple):
+    """Until when a session lives."""
+
+    expires_at: int
+
+
+_CLAIMED = Granted(
+    "loader",
+    SESSION_EXAMPLE,
+    "Exclusive",
+    GRANTED,
+    topic_epochs={0: 3},
+    next_offsets={0: 1},
+    expires_at=1_700_000_030_000,
+    client_name="web-3:4711",
+    since=1_700_000_000_000,
 )
-_CLAIMED = Named("ClaimAnswer", obj({"producer": _PRODUCER}))
-_SHOWN_SESSION = Named(
-    "ShownSession",
-    obj(
-        {
-            **_MADE,
-            "client_name": nullable(CLIENT_SCHEMA),
-            "since": integer_schema(),
-            "state": words("live", "severed", "expired", "closed"),
-            "holds": array(obj({"group": TEXT_OR_NULL, "resource": STRING})),
-        }
-    ),
-)
-_PRODUCER_EXAMPLE = {
-    "producer_name": "loader",
-    "session_id": SESSION_EXAMPLE,
-    "access_mode": "Exclusive",
-    "state": "granted",
-    "topic_epochs": {"0": 3},
-    "next_offsets": {"0": 1},
-    "expires_at": 1_700_000_030_000,
-    "client_name": "web-3:4711",
-    "since": 1_700_000_000_000,
-}
 
 ROUTES = (
     Route(
@@ -173,10 +141,9 @@ ROUTES = (
         summary="Create a session",
         description="Creates a session. It expires `lease_ms` after its last renewal.",
         takes=NewSession,
-        answers={201: Named("MadeSession", obj(_MADE))},
+        answers={201: Lease(SESSION_EXAMPLE, 30_000, 1_700_000_030_000)},
         codes=WRITES,
         body={"lease_ms": 30_000, "client_name": "web-3:4711"},
-        answer={"session_id": SESSION_EXAMPLE, "lease_ms": 30_000, "expires_at": 1_700_000_030_000},
     ),
     Route(
         "GET",
@@ -186,17 +153,18 @@ ROUTES = (
         tag="Sessions",
         summary="Show a session and what it holds",
         description="Shows whether a session is live, and which partitions and resources it holds.",
-        answers={200: _SHOWN_SESSION},
-        codes=("UNKNOWN_SESSION", *WRITES),
-        answer={
-            "session_id": SESSION_EXAMPLE,
-            "lease_ms": 30_000,
-            "expires_at": 1_700_000_030_000,
-            "client_name": "web-3:4711",
-            "since": 1_700_000_000_000,
-            "state": "live",
-            "holds": [{"group": None, "resource": "orders/0"}],
+        answers={
+            200: Session(
+                SESSION_EXAMPLE,
+                30_000,
+                1_700_000_030_000,
+                "web-3:4711",
+                1_700_000_000_000,
+                "live",
+                [Hold(None, "orders/0")],
+            )
         },
+        codes=("UNKNOWN_SESSION", *WRITES),
     ),
     Route(
         "POST",
@@ -207,9 +175,8 @@ ROUTES = (
         summary="Renew a session's lease",
         description="Renews the lease of a live session. A session that another caller severed learns it here.",
         takes=Nothing,
-        answers={200: Named("Renewed", obj({"expires_at": integer_schema()}))},
+        answers={200: Renewed(1_700_000_030_000)},
         codes=(*OWNER, *WRITES),
-        answer={"expires_at": 1_700_000_030_000},
     ),
     Route(
         "DELETE",
@@ -231,10 +198,9 @@ ROUTES = (
         summary="Claim write access",
         description="Claims write access to partitions: granted (201), or queued (202) in the mode WaitForExclusive.",
         takes=Claim,
-        answers={201: _CLAIMED, 202: _CLAIMED},
+        answers={201: ClaimAnswer(_CLAIMED), 202: ClaimAnswer(_CLAIMED)},
         codes=(*KNOWN, *WRITES, *OWNER, "PRODUCER_FENCED", "PRODUCER_BUSY"),
         body={"access_mode": "Exclusive", "partitions": [0], "producer_name": "loader"},
-        answer={"producer": _PRODUCER_EXAMPLE},
     ),
     Route(
         "GET",
@@ -245,13 +211,8 @@ ROUTES = (
         summary="List producers, and who waits",
         description="Lists the producers of a topic, and those that wait in line.",
         takes=NamePage,
-        answers={
-            200: Named(
-                "NamedProducers", obj({"producers": array(_PRODUCER), "waiting": array(_PRODUCER), "has_more": BOOLEAN})
-            )
-        },
+        answers={200: NamedProducers([_CLAIMED], [], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
-        answer={"producers": [_PRODUCER_EXAMPLE], "waiting": [], "has_more": False},
     ),
     Route(
         "GET",
@@ -263,10 +224,9 @@ ROUTES = (
         description="Shows a producer. With its own `session_id` the request is a poll, which keeps a queued producer "
         "in line.",
         takes=Poll,
-        answers={200: _CLAIMED},
+        answers={200: ClaimAnswer(_CLAIMED)},
         codes=(*KNOWN, *WRITES, *OWNER, "UNKNOWN_PRODUCER", "PRODUCER_FENCED"),
         query={"session_id": SESSION_EXAMPLE},
-        answer={"producer": _PRODUCER_EXAMPLE},
     ),
     Route(
         "DELETE",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fenceline import limits
+from fenceline.model.kinds import Isolation
+from fenceline.model.results import Page
 from fenceline_http.declared import Members, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, choice, integer, refuse, size
-from fenceline_http.json_schema import STRING, TEXT_OR_NULL, Named, array, described, obj, words
-from fenceline_http.json_schema import integer as integer_schema
-from fenceline_http.schemas import BOUNDS, ENCODING, EPOCH, HEADERS, OFFSET
+from fenceline_http.json_schema import Named, Schema, members, obj, of_type
+from fenceline_http.schemas import ENCODING
 
 TOPIC = "/v1/topics/{topic}"
 PARTITION = f"{TOPIC}/partitions/{{partition}}"
@@ -72,14 +73,7 @@ class PageBounds(Query):
     )
     wait_ms: int = optional(WAIT_MS, WAIT_TEXT, default=0)
     isolation: str = optional(
-        choice(
-            ("read_uncommitted", "read_committed"),
-            Named(
-                "Isolation",
-                words("read_uncommitted", "read_committed"),
-                "Whether records of open and aborted transactions are shown.",
-            ),
-        ),
+        choice(("read_uncommitted", "read_committed"), of_type(Isolation)),
         "`read_committed` returns no records of open or aborted transactions.",
         default="read_uncommitted",
     )
@@ -95,43 +89,13 @@ class PageQuery(PageBounds):
     )
 
 
-PAGE = Named(
-    "Page",
-    obj(
-        {
-            "records": array(
-                Named(
-                    "RecordOut",
-                    obj(
-                        {
-                            "offset": OFFSET,
-                            "timestamp": integer_schema(-1),
-                            "key": TEXT_OR_NULL,
-                            "value": TEXT_OR_NULL,
-                            "headers": HEADERS,
-                            "topic_epoch": EPOCH,
-                        },
-                        {
-                            "origin": described(STRING, "The region that the record was produced in."),
-                            "origin_topic_id": STRING,
-                            "number": integer_schema(1),
-                        },
-                    ),
-                    "A stored record.",
-                )
-            ),
-            "encoding": ENCODING,
-            "position": described(OFFSET, "The offset to read next, past records that are not shown."),
-            **BOUNDS,
-        },
-        {
-            "active_region": described(STRING, "Of a subscription: the other region in which it should be read."),
-            "compaction_horizon": described(OFFSET, "Of a compacted read: where the view that was read ends."),
-            "deletes_to": described(OFFSET, "Of a compacted read: the view may lack tombstones below this offset."),
-        },
-    ),
-    "Records, and where to read next.",
-)
+def _page() -> Schema:
+    required, optional = members(Page)
+    return obj({"records": required["records"], "encoding": ENCODING, **required}, optional)
+
+
+# A page says beside what `Page` has how its bytes are shown; `record_page` writes it.
+PAGE = Named("Page", _page, "Records, and where to read next.")
 PAGE_EXAMPLE = {
     "records": [
         {

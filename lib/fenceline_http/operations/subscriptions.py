@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
+from fenceline.model.kinds import Offset
+from fenceline.model.subscription import CommittedOffset as Answered
+from fenceline.model.subscription import Cursor, CursorPart, SubscriptionEntry, SubscriptionPage
 from fenceline_http.declared import Body, Nothing, Query, object_of, optional, required
 from fenceline_http.fields import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, obj
-from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
@@ -29,7 +30,6 @@ from fenceline_http.operations.shared import (
     PageQuery,
 )
 from fenceline_http.route import Route
-from fenceline_http.schemas import OFFSET, SUBSCRIPTION_NAME, TOPIC_NAME
 
 _PLACE = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})", re.ASCII)
 _GROUP = "/v1/groups/{group}"
@@ -148,38 +148,29 @@ class Committed(Query):
 
 # What is answered
 
-_ENTRY: Mapping[str, Schema] = {
-    "name": SUBSCRIPTION_NAME,
-    "topic": TOPIC_NAME,
-    "replicate_subscription_state": BOOLEAN,
-}
-_ADVICE: Mapping[str, Schema] = {"active_region": TEXT_OR_NULL}
-_CURSOR = Named(
-    "Cursor",
-    obj(
-        {
-            "partition": integer_schema(0, limits.PARTITIONS_MAX - 1),
-            "mark_delete_offset": OFFSET,
-            "individually_acknowledged": array(array(OFFSET, minItems=2, maxItems=2)),
-            "backlog": integer_schema(),
-        },
-        {"has_more": BOOLEAN},
-    ),
-)
-_SUBSCRIPTION = Named(
-    "Subscription",
-    obj({**_ENTRY, "partitions": array(_CURSOR), "has_more": BOOLEAN}, _ADVICE),
-    "A named cursor in each partition of a topic.",
-)
-_MARK = Named("Mark", obj({"mark_delete_offset": OFFSET}))
-_OFFSET = obj({"topic": TOPIC_NAME, "partition": integer_schema(), "offset": OFFSET, "metadata": STRING})
 
-_ENTRY_EXAMPLE = {"name": "billing", "topic": "orders", "replicate_subscription_state": False}
-_EXAMPLE = {
-    **_ENTRY_EXAMPLE,
-    "partitions": [{"partition": 0, "mark_delete_offset": 0, "individually_acknowledged": [], "backlog": 1}],
-    "has_more": False,
-}
+class Subscriptions(NamedTuple):
+    """Some subscriptions, by name."""
+
+    subscriptions: Sequence[SubscriptionEntry]
+    has_more: bool
+
+
+class Mark(NamedTuple):
+    """The first offset that is not acknowledged in order."""
+
+    mark_delete_offset: Offset
+
+
+class GroupOffsets(NamedTuple):
+    """Some of the offsets that a group has committed, by topic and partition."""
+
+    offsets: Sequence[Answered]
+    has_more: bool
+
+
+_ENTRY = SubscriptionEntry("billing", "orders", replicate_subscription_state=False)
+_EXAMPLE = SubscriptionPage(_ENTRY, [CursorPart(Cursor(0, 0, [], 1))], has_more=False)
 
 ROUTES = (
     Route(
@@ -191,9 +182,8 @@ ROUTES = (
         summary="List a topic's subscriptions by name",
         description="Lists the subscriptions of a topic in byte order of their names, without their cursors.",
         takes=NamePage,
-        answers={200: Named("Subscriptions", obj({"subscriptions": array(obj(_ENTRY, _ADVICE)), "has_more": BOOLEAN}))},
+        answers={200: Subscriptions([_ENTRY], has_more=False)},
         codes=(*KNOWN, *STORES),
-        answer={"subscriptions": [_ENTRY_EXAMPLE], "has_more": False},
     ),
     Route(
         "PUT",
@@ -204,10 +194,9 @@ ROUTES = (
         summary="Create a subscription, or change it",
         description="Creates a subscription (201), or changes what the body names of an existing one (200).",
         takes=SubscriptionChange,
-        answers={200: _SUBSCRIPTION, 201: _SUBSCRIPTION},
+        answers={200: _EXAMPLE, 201: _EXAMPLE},
         codes=(*KNOWN, *WRITES),
         body={"initial_position": "earliest"},
-        answer=_EXAMPLE,
     ),
     Route(
         "GET",
@@ -219,9 +208,8 @@ ROUTES = (
         description="Shows a subscription with its cursors. `mark_delete_offset` is the first offset not acknowledged "
         "in order.",
         takes=PartitionPage,
-        answers={200: _SUBSCRIPTION},
+        answers={200: _EXAMPLE},
         codes=(*SUBSCRIBED, *STORES, "CONTENDED"),
-        answer=_EXAMPLE,
     ),
     Route(
         "DELETE",
@@ -266,10 +254,9 @@ ROUTES = (
         description="Acknowledges every record up to `cumulative`, or the `individual` ones. Give exactly one of the "
         "two.",
         takes=Acknowledgement,
-        answers={200: _MARK},
+        answers={200: Mark(1)},
         codes=(*SUBSCRIBED, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "cumulative": 0},
-        answer={"mark_delete_offset": 1},
     ),
     Route(
         "POST",
@@ -281,10 +268,9 @@ ROUTES = (
         description="Sets the mark, also backwards, and forgets individual acknowledgements. "
         "Give exactly one of `offset` and `timestamp`.",
         takes=Seek,
-        answers={200: _MARK},
+        answers={200: Mark(0)},
         codes=(*SUBSCRIBED, *WRITES, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "offset": 0},
-        answer={"mark_delete_offset": 0},
     ),
     Route(
         "GET",
@@ -296,10 +282,9 @@ ROUTES = (
         description="Returns the offsets that a group has committed, of every topic or of one. An unknown group has "
         "none.",
         takes=Committed,
-        answers={200: Named("GroupOffsets", obj({"offsets": array(_OFFSET), "has_more": BOOLEAN}))},
+        answers={200: GroupOffsets([Answered("orders", 0, 1)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED", "UNSTABLE_OFFSET_COMMIT"),
         query={"topic": "orders"},
-        answer={"offsets": [{"topic": "orders", "partition": 0, "offset": 1, "metadata": ""}], "has_more": False},
     ),
     Route(
         "POST",

@@ -13,16 +13,24 @@ from collections.abc import Iterable, Sequence
 
 from fenceline import limits
 from fenceline.errors import InvalidTransactionTimeoutError
-from fenceline.model.transaction import STATES
+from fenceline.model.transaction import (
+    ONGOING,
+    STATES,
+    Coordinator,
+    FencedTransaction,
+    ProducerPair,
+    TopicPartition,
+    Transaction,
+    TransactionPage,
+)
 from fenceline_http.declared import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.fields import GROUP, TEXT, TRANSACTIONAL_ID, choice, integer, list_of, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, Named, array, described, nullable, obj, words
+from fenceline_http.json_schema import STRING, Named, array, obj
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations import ends
 from fenceline_http.operations.ends import (
     ID_EXAMPLE,
     OF_PRODUCER,
-    PAIR,
     PAIR_EXAMPLE,
     PRODUCER_EPOCH,
     TRANSACTION,
@@ -31,8 +39,7 @@ from fenceline_http.operations.ends import (
 )
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, CommittedOffset
 from fenceline_http.route import Route
-from fenceline_http.schemas import INT16_MAX, PROBLEM, SUBSCRIPTION_NAME, TOPIC_NAME
-from fenceline_http.schemas import TRANSACTIONAL_ID as TRANSACTIONAL_ID_SCHEMA
+from fenceline_http.schemas import PROBLEM
 
 _OPERATOR = "/v1/operator"
 
@@ -133,59 +140,17 @@ def _refuse_twice(member: str, places: Iterable[tuple[str, int]]) -> None:
 
 # What is answered
 
-_COORDINATOR = Named(
-    "Coordinator",
-    obj(
-        {
-            "key": TRANSACTIONAL_ID_SCHEMA,
-            "shard": integer_schema(0, 49),
-            "region": STRING,
-            "endpoint": {"type": "string", "format": "uri"},
-        }
-    ),
-    "Where a group or a transactional id is coordinated. Any function can do it, so the endpoint is this one.",
-)
-_PLACE = {"topic": TOPIC_NAME, "partition": integer_schema(0, limits.PARTITIONS_MAX - 1)}
-_TRANSACTION_SHOWN = Named(
-    "Transaction",
-    obj(
-        {
-            "transactional_id": TRANSACTIONAL_ID_SCHEMA,
-            "state": words(*(state for state in STATES if state != "Dead")),
-            "producer_id": integer_schema(),
-            "producer_epoch": integer_schema(0, INT16_MAX),
-            "transaction_timeout_ms": integer_schema(1, limits.TRANSACTION_TIMEOUT_MS_MAX),
-            "started_at": nullable(integer_schema()),
-            "partitions": array(obj(_PLACE)),
-            "groups": array(SUBSCRIPTION_NAME),
-        },
-        {"expires_at": described(integer_schema(), "Where it was extended: its time-out is not due before.")},
-    ),
-    "The transaction of a transactional id. The lists are empty before it begins and after it is complete.",
-)
-
-_TRANSACTIONS_SHOWN = Named(
-    "Transactions",
-    obj(
-        {"transactions": array(_TRANSACTION_SHOWN), "has_more": BOOLEAN},
-        {
-            "go_on_after": described(
-                TRANSACTIONAL_ID_SCHEMA, "Where the next page begins, if not after the last one of these."
-            )
-        },
-    ),
-)
 
 _PLACES_EXAMPLE = [{"topic": "orders", "partition": 0}]
-_EXAMPLE = {
-    "transactional_id": ID_EXAMPLE,
-    "state": "Ongoing",
+_EXAMPLE = Transaction(
+    ID_EXAMPLE,
+    ONGOING,
     **PAIR_EXAMPLE,
-    "transaction_timeout_ms": limits.TRANSACTION_TIMEOUT_MS_DEFAULT,
-    "started_at": 1_700_000_000_000,
-    "partitions": _PLACES_EXAMPLE,
-    "groups": ["billing"],
-}
+    transaction_timeout_ms=limits.TRANSACTION_TIMEOUT_MS_DEFAULT,
+    started_at=1_700_000_000_000,
+    partitions=[TopicPartition("orders", 0)],
+    groups=["billing"],
+)
 
 ROUTES = (
     Route(
@@ -198,10 +163,9 @@ ROUTES = (
         description="Returns an id that no other producer has. With it and sequence numbers, a batch sent twice is "
         "stored once. With a `transactional_id` it returns the id's next epoch, and fences the producer before it.",
         takes=ProducerIdRequest,
-        answers={200: PAIR},
+        answers={200: ProducerPair(**PAIR_EXAMPLE)},
         codes=(*WRITES, "INVALID_TRANSACTION_TIMEOUT", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS"),
         body={"transactional_id": ID_EXAMPLE, "transaction_timeout_ms": limits.TRANSACTION_TIMEOUT_MS_DEFAULT},
-        answer=PAIR_EXAMPLE,
     ),
     Route(
         "GET",
@@ -211,8 +175,7 @@ ROUTES = (
         tag="Groups",
         summary="Find a group's coordinator",
         description="Returns the shard that coordinates a group, and where. Kafka places groups in the same way.",
-        answers={200: _COORDINATOR},
-        answer={"key": "billing", "shard": 39, "region": "us-east-1", "endpoint": "https://example.com"},
+        answers={200: Coordinator("billing", 39, "us-east-1", "https://example.com")},
     ),
     Route(
         "GET",
@@ -223,8 +186,7 @@ ROUTES = (
         summary="Find a transactional id's coordinator",
         description="Returns the shard that coordinates a transactional id, and where. Kafka places ids in the same "
         "way.",
-        answers={200: _COORDINATOR},
-        answer={"key": ID_EXAMPLE, "shard": 25, "region": "us-east-1", "endpoint": "https://example.com"},
+        answers={200: Coordinator(ID_EXAMPLE, 25, "us-east-1", "https://example.com")},
     ),
     Route(
         "POST",
@@ -298,10 +260,9 @@ ROUTES = (
         description="Lists transactions in byte order of their transactional ids: the caller's, and those of no "
         "principal.",
         takes=TransactionList,
-        answers={200: _TRANSACTIONS_SHOWN},
+        answers={200: TransactionPage([_EXAMPLE], has_more=False)},
         codes=(*STORES, "CONTENDED"),
         query={"state": "Ongoing"},
-        answer={"transactions": [_EXAMPLE], "has_more": False},
     ),
     Route(
         "GET",
@@ -312,9 +273,8 @@ ROUTES = (
         summary="Show a transaction",
         description="Shows the transaction of a transactional id. What is due of it is done first: it is aborted past "
         "its time-out, and finished once it is decided.",
-        answers={200: _TRANSACTION_SHOWN},
+        answers={200: _EXAMPLE},
         codes=(*WRITES, "TRANSACTIONAL_ID_NOT_FOUND", "CONCURRENT_TRANSACTIONS"),
-        answer=_EXAMPLE,
     ),
     Route(
         "POST",
@@ -339,10 +299,9 @@ ROUTES = (
         summary="List the transactions of all principals",
         description="Lists transactions in byte order of their transactional ids, those of every principal.",
         takes=TransactionList,
-        answers={200: _TRANSACTIONS_SHOWN},
+        answers={200: TransactionPage([_EXAMPLE], has_more=False)},
         codes=(*STORES, "CONTENDED"),
         query={"longer_than_ms": 60_000},
-        answer={"transactions": [_EXAMPLE], "has_more": False},
     ),
     Route(
         "POST",
@@ -353,21 +312,8 @@ ROUTES = (
         summary="Fence a transactional id of any principal",
         description="Aborts the transaction of a transactional id if it is under way, and fences its producer. The id "
         "then belongs to no principal, until the next request for it.",
-        answers={
-            200: Named(
-                "FencedTransactionalId",
-                obj(
-                    {
-                        "producer_id": integer_schema(),
-                        "producer_epoch": integer_schema(0, INT16_MAX),
-                        "before": _TRANSACTION_SHOWN,
-                    }
-                ),
-                "The pair in force, which no producer has, and the transaction that was met.",
-            )
-        },
+        answers={200: FencedTransaction(_EXAMPLE, ProducerPair(1_001, 1))},
         codes=(*WRITES, "TRANSACTIONAL_ID_NOT_FOUND", "CONCURRENT_TRANSACTIONS"),
-        answer={**PAIR_EXAMPLE, "producer_epoch": 1, "before": _EXAMPLE},
     ),
     Route(
         "POST",

@@ -18,7 +18,7 @@ import pytest
 from fenceline.errors import FencelineError
 from fenceline.format.control import ABORT, COMMIT, parse_marker
 from fenceline.log.state import PartitionState, apply_batch
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, ProducerPair
 from fenceline.ports import Change, Delete, Item, Put
 from fenceline.transactions.item import TransactionItem, transaction_from_item
@@ -181,7 +181,7 @@ def _commit_at_once(stage: Stage, name: str) -> None:
     """Commit offsets of the group beside those that are pending."""
     for _ in range(COMMITS):
         stage.world.sleep(stage.rng.random() * 3_000)
-        offset = GroupOffset(TOPIC, INPUT, int(stage.rng.random() * OFFSET_MAX), stage.fresh(name))
+        offset = CommittedOffset(TOPIC, INPUT, int(stage.rng.random() * OFFSET_MAX), stage.fresh(name))
         with suppress(FencelineError, NoReply):
             stage.tell(name, "commit", offset, partial(rivals._commit, [offset]))
 

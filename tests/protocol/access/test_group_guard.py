@@ -250,7 +250,7 @@ def test_a_commit_without_a_session_is_refused_behind_an_owner_that_came_back(se
 
     Right before the commit is written an append of the owner is accepted, and it reads on.
     """
-    from fenceline.model.subscription import GroupOffset
+    from fenceline.model.subscription import CommittedOffset
 
     append(service.log, "1")
     a = start(service)
@@ -265,17 +265,17 @@ def test_a_commit_without_a_session_is_refused_behind_an_owner_that_came_back(se
         return call()
 
     service.items.plan("write", back)
-    assert told(lambda: log.subscriptions.commit("g", [GroupOffset(TOPIC, 0, 1)])) == "OWNER_FENCED"
+    assert told(lambda: log.subscriptions.commit("g", [CommittedOffset(TOPIC, 0, 1)])) == "OWNER_FENCED"
     assert log.subscriptions.committed("g") == ([], False)
 
 
 def test_a_group_s_offsets_are_committed_by_its_owner(service: Service) -> None:
-    from fenceline.model.subscription import GroupOffset
+    from fenceline.model.subscription import CommittedOffset
 
     append(service.log, "1")
     a, b = start(service), start(service)
     own(service.log, a, WRITE, group="g")
-    offsets = [GroupOffset(TOPIC, 0, 1, "")]
+    offsets = [CommittedOffset(TOPIC, 0, 1, "")]
     codes = [told(lambda s=s: service.log.subscriptions.commit("g", offsets, session_id=s)) for s in (None, b, a)]  # type: ignore[misc]
     assert codes == ["OWNER_FENCED", "OWNER_FENCED", "ok"]
 

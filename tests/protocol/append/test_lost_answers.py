@@ -15,7 +15,7 @@ from fenceline.access.session import SEVERED
 from fenceline.errors import CorruptLogError, FencelineError, InvalidRequestError, ThrottledError
 from fenceline.format import keys
 from fenceline.log.retry import Attempts
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Delete, ItemKey, NoAnswer, Unavailable, VersionMoved
 from fenceline.runtime import Runtime
 from tests.support.claiming import EXCLUSIVE, FENCING, LAPSE_MS, SHARED, WAIT, claim, code_of, session_of
@@ -176,7 +176,7 @@ def test_a_producer_that_was_fenced_behind_a_lost_answer_is_never_told_that_its_
 def test_a_commit_that_stands_on_one_topic_is_not_told_as_refused_since_another_is_gone(service: Service) -> None:
     service.log.topics.create("other")
     append(service.log, "a", "b")
-    offsets = [GroupOffset(TOPIC, 0, 1), GroupOffset("other", 0, 0)]
+    offsets = [CommittedOffset(TOPIC, 0, 1), CommittedOffset("other", 0, 0)]
     rival = service.another()
     service.items.plan("write", lost_behind(lambda: rival.topics.delete("other")))
     assert code_of(lambda: service.log.subscriptions.commit("g", offsets)) == "OUTCOME_UNKNOWN"
@@ -187,7 +187,7 @@ def test_a_commit_whose_topic_ends_while_it_is_looked_at_again_is_not_told_as_re
     """The name still led to the topic when the commit began again."""
     service.log.topics.create("other")
     append(service.log, "a", "b")
-    offsets = [GroupOffset(TOPIC, 0, 1), GroupOffset("other", 0, 0)]
+    offsets = [CommittedOffset(TOPIC, 0, 1), CommittedOffset("other", 0, 0)]
     rival, topic_id = service.another(), service.topic_id("other")
     is_over = []
 

@@ -10,7 +10,7 @@ import pytest
 from fenceline import errors
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from fenceline.ports import Put
 from fenceline.recovery.verify import Verified, verify_partition
@@ -176,7 +176,7 @@ def test_a_pending_offset_goes_with_its_subscription_and_with_no_commit(service:
     """As the finding says: another commit leaves it where it is, and the group's offsets unstable."""
     build(service, data("v"))
     send(service, subscription)
-    subscriptions, anew = service.log.subscriptions, [GroupOffset(TOPIC, 0, 1, "")]
+    subscriptions, anew = service.log.subscriptions, [CommittedOffset(TOPIC, 0, 1, "")]
     subscriptions.commit("group", anew)
     (finding,) = verified(service).findings
     assert "delete its subscription" in finding

@@ -16,7 +16,7 @@ from fenceline.format.region_markers import Update, Updates
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
 from fenceline.model.requests import Acknowledgement
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Put
 from fenceline.recovery.verify import verify_partition
 from fenceline.regions import snapshots
@@ -95,7 +95,7 @@ def test_an_update_that_is_not_appended_does_not_fail_the_acknowledgement() -> N
 
 
 def commit(regions: Ticking, offset: int) -> None:
-    regions["a"].log.subscriptions.commit(SUB, [GroupOffset(TOPIC, 0, offset, "m")])
+    regions["a"].log.subscriptions.commit(SUB, [CommittedOffset(TOPIC, 0, offset, "m")])
 
 
 def seek(regions: Ticking, offset: int) -> None:
@@ -492,14 +492,14 @@ def acknowledge_here(regions: Ticking) -> None:
 
 
 def commit_here(regions: Ticking) -> None:
-    regions["b"].log.subscriptions.commit(SUB, [GroupOffset(TOPIC, 0, 1, "m")])
+    regions["b"].log.subscriptions.commit(SUB, [CommittedOffset(TOPIC, 0, 1, "m")])
 
 
 def send_here(regions: Ticking) -> None:
     transactions = regions["b"].log.transactions
     pair = transactions.init("t", 60_000)
     transactions.add_group("t", pair, SUB)
-    transactions.send_offsets("t", pair, SUB, [GroupOffset(TOPIC, 0, 1, "m")])
+    transactions.send_offsets("t", pair, SUB, [CommittedOffset(TOPIC, 0, 1, "m")])
     transactions.end("t", pair, is_commit=True)
 
 

@@ -9,7 +9,7 @@ import pytest
 from fenceline.errors import InvalidRequestError, ThrottledError
 from fenceline.log.topic_suspension import suspend as suspended
 from fenceline.model.requests import ReadRequest
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.regions import snapshots
 from fenceline.service.log import Log
 from fenceline.transactions.item import SubscriptionCursors
@@ -157,7 +157,7 @@ def test_an_offset_in_a_transaction_travels_once_it_is_decided(is_commit: bool) 
     regions.settle()
     service, log = regions["a"].service, regions["a"].log
     sender = Sender(service, 7, 4).begin(SUB)
-    sender.send(GroupOffset(TOPIC, 0, 2, ""), group=SUB)
+    sender.send(CommittedOffset(TOPIC, 0, 2, ""), group=SUB)
     regions.settle()
     assert regions.unread("b") == ["1", "2"]
     found = regions.subscription("a")

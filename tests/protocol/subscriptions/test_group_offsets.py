@@ -23,7 +23,7 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.model.requests import Acknowledgement
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Check, Item, ItemKey, Put
 from fenceline.service.log import Log
 from tests.support.owning import lapse, start, wanted
@@ -35,8 +35,8 @@ OTHER = "clicks"
 TOPIC = "orders"
 
 
-def commit(log: Log, *offsets: tuple[str, int, int] | GroupOffset, **options: Any) -> None:
-    given = [one if isinstance(one, GroupOffset) else GroupOffset(*one) for one in offsets]
+def commit(log: Log, *offsets: tuple[str, int, int] | CommittedOffset, **options: Any) -> None:
+    given = [one if isinstance(one, CommittedOffset) else CommittedOffset(*one) for one in offsets]
     log.subscriptions.commit(GROUP, given, **options)
 
 
@@ -57,14 +57,14 @@ def test_a_commit_makes_a_subscription_at_it_and_at_earliest_elsewhere(topics: S
 
 
 def test_a_commit_sets_the_mark_also_backwards_and_forgets_what_was_acknowledged(topics: Service) -> None:
-    commit(topics.log, GroupOffset(TOPIC, 0, 5, "note"))
+    commit(topics.log, CommittedOffset(TOPIC, 0, 5, "note"))
     consumers = topics.log.subscriptions
     consumers.acknowledge(TOPIC, 0, GROUP, Acknowledgement(individual=[7, 8]))
-    assert consumers.committed(GROUP) == ([GroupOffset(TOPIC, 0, 5, "note")], False)
+    assert consumers.committed(GROUP) == ([CommittedOffset(TOPIC, 0, 5, "note")], False)
     commit(topics.log, (TOPIC, 0, 2))
     (shown,) = consumers.get(TOPIC, GROUP, limit=1).cursors
     assert (shown.mark_delete_offset, list(shown.individually_acknowledged), shown.backlog) == (2, [], 8)
-    assert consumers.committed(GROUP) == ([GroupOffset(TOPIC, 0, 2, "")], False)
+    assert consumers.committed(GROUP) == ([CommittedOffset(TOPIC, 0, 2, "")], False)
 
 
 def test_the_offsets_of_a_group_are_the_marks_of_its_subscriptions(topics: Service) -> None:
@@ -82,9 +82,9 @@ def test_the_offsets_of_a_group_are_the_marks_of_its_subscriptions(topics: Servi
     assert committed(topics.log, topic=TOPIC, partition=2) == [(TOPIC, 2, 4)]
     assert committed(topics.log, topic=TOPIC, partition=1) == []
     assert len(committed(topics.log)) == 5
-    commit(topics.log, GroupOffset(TOPIC, 0, 3, "note"))
+    commit(topics.log, CommittedOffset(TOPIC, 0, 3, "note"))
     consumers.seek(TOPIC, 0, GROUP, offset=4)
-    assert consumers.committed(GROUP, topic=TOPIC, partition=0) == ([GroupOffset(TOPIC, 0, 4, "")], False)
+    assert consumers.committed(GROUP, topic=TOPIC, partition=0) == ([CommittedOffset(TOPIC, 0, 4, "")], False)
 
 
 def test_what_was_never_committed_is_nothing_and_unknown_places_are_told(topics: Service) -> None:

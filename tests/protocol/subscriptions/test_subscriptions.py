@@ -31,7 +31,7 @@ from fenceline.errors import (
 from fenceline.format import keys
 from fenceline.model.requests import Acknowledgement, OwnTarget, ReadRequest
 from fenceline.model.results import Page
-from fenceline.model.subscription import ShownCursor
+from fenceline.model.subscription import Cursor
 from fenceline.ports import Check, ItemKey, Put
 from fenceline.read.offset_ranges import Acknowledged
 from fenceline.service.log import Log
@@ -69,7 +69,7 @@ def acknowledge(log: Log, *individual: int, cumulative: int | None = None, parti
     return log.subscriptions.acknowledge(TOPIC, partition, NAME, Acknowledgement(cumulative, individual))
 
 
-def cursor(log: Log, partition: int = 0, name: str = NAME) -> ShownCursor:
+def cursor(log: Log, partition: int = 0, name: str = NAME) -> Cursor:
     (shown,) = log.subscriptions.get(TOPIC, name, start_partition=partition, limit=1).cursors
     return shown
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fenceline.errors import InvalidTxnStateError
 from fenceline.model.requests import Acknowledgement
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import ONGOING
 from tests.support.sending import GROUP, Sender, cursor_of
 from tests.support.service import TOPIC, LogBuilder, Service, data, marker, request, serve, slept_before
@@ -35,7 +35,7 @@ def topics(service: Service) -> Service:
 
 
 def commit(service: Service, offset: int) -> None:
-    service.log.subscriptions.commit(GROUP, [GroupOffset(*PLACE, offset)])
+    service.log.subscriptions.commit(GROUP, [CommittedOffset(*PLACE, offset)])
 
 
 def committed(service: Service) -> list[tuple[str, int, int]]:

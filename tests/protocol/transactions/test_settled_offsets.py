@@ -10,7 +10,7 @@ from fenceline import limits
 from fenceline.errors import OutcomeUnknownError, StoreUnavailableError
 from fenceline.format import keys
 from fenceline.model.requests import Acknowledgement
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import ItemKey
 from fenceline.subscriptions import cursor_store
 from fenceline.transactions.item import SubscriptionCursors
@@ -25,7 +25,7 @@ P = 7
 def filled(service: Service) -> Service:
     """Return the service with forty records, of which the group has committed three."""
     append(service.log, *map(str, range(40)))
-    service.log.subscriptions.commit(GROUP, [GroupOffset(TOPIC, 0, 3, "old")])
+    service.log.subscriptions.commit(GROUP, [CommittedOffset(TOPIC, 0, 3, "old")])
     return service
 
 
@@ -37,7 +37,7 @@ def named(service: Service) -> SubscriptionCursors:
 
 def send(service: Service, offset: int, *, epoch: int = 4) -> None:
     """Send an offset in a transaction, which is left ongoing."""
-    Sender(service, P, epoch).begin().send(GroupOffset(TOPIC, 0, offset, "new"))
+    Sender(service, P, epoch).begin().send(CommittedOffset(TOPIC, 0, offset, "new"))
 
 
 def end(
@@ -86,7 +86,7 @@ def test_a_settling_is_decided_anew_from_a_cursor_that_moved(filled: Service) ->
     send(filled, 9)
 
     def meanwhile(call: Any) -> Any:
-        filled.another().subscriptions.commit(GROUP, [GroupOffset(TOPIC, 0, 6)])
+        filled.another().subscriptions.commit(GROUP, [CommittedOffset(TOPIC, 0, 6)])
         return call()
 
     filled.items.plan("write", meanwhile)
@@ -119,7 +119,7 @@ def test_a_subscription_that_was_deleted_took_its_pending_offsets_along(filled: 
     filled.log.subscriptions.unsubscribe(TOPIC, GROUP)
     end(filled, cursors=gone)
     assert left(filled) == []
-    filled.log.subscriptions.commit(GROUP, [GroupOffset(TOPIC, 0, 2)])
+    filled.log.subscriptions.commit(GROUP, [CommittedOffset(TOPIC, 0, 2)])
     end(filled, cursors=gone)
     found = cursor_of(filled)
     assert (found.mark, found.sent) == (2, 1)

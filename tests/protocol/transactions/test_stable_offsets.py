@@ -19,7 +19,7 @@ from fenceline.errors import (
     UnstableOffsetCommitError,
 )
 from fenceline.model.requests import ReadRequest
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.service.subscriptions import Subscriptions
 from tests.support.owning import start, told, wanted
 from tests.support.sending import GROUP, Sender
@@ -36,7 +36,7 @@ def topics(service: Service) -> Service:
     for topic in (TOPIC, OTHER):
         for partition in range(3):
             service.log.append(topic, partition, request("v"))
-    service.log.subscriptions.commit(GROUP, [GroupOffset(TOPIC, number, 0) for number in (0, 1)])
+    service.log.subscriptions.commit(GROUP, [CommittedOffset(TOPIC, number, 0) for number in (0, 1)])
     return service
 
 
@@ -97,7 +97,7 @@ def test_a_prepared_transaction_is_unstable_until_its_cursor_is_settled(topics: 
 def test_offsets_in_pages_are_judged_page_by_page(topics: Service) -> None:
     """What is not set takes no room in a page, and belongs to the page that passes over it."""
     sender = Sender(topics).begin()
-    topics.log.subscriptions.commit(GROUP, [GroupOffset(TOPIC, 2, 1)])
+    topics.log.subscriptions.commit(GROUP, [CommittedOffset(TOPIC, 2, 1)])
     sender.send((OTHER, 0, 1), (OTHER, 1, 1), (TOPIC, 2, 1))
     consumers = topics.log.subscriptions
     first, has_more = consumers.committed(GROUP, limit=2)
@@ -118,7 +118,7 @@ def test_cursors_that_are_not_set_leave_pages_full(topics: Service, monkeypatch:
     monkeypatch.setattr(limits, "LIST_MAX", 2)
     topics.log.topics.alter(OTHER, partitions=12)
     Sender(topics).begin().send(*((OTHER, number, 0) for number in range(11)))
-    topics.log.subscriptions.commit(GROUP, [GroupOffset(OTHER, number, 0) for number in (4, 9, 11)])
+    topics.log.subscriptions.commit(GROUP, [CommittedOffset(OTHER, number, 0) for number in (4, 9, 11)])
     found: list[tuple[str, int]] = []
     has_more = True
     while has_more:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fenceline.model.requests import ReadRequest
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import TopicPartition
 from tests.support.patience import PATIENCE_S
 from tests.support.service import TOPIC, Gate, Service, append, serve_in_real_time
@@ -102,7 +102,7 @@ def test_offsets_take_a_write_for_the_group_one_for_each_send_and_one_for_each_c
     transactions = wide.log.transactions
 
     def send(offset: int) -> None:
-        offsets = [GroupOffset(TOPIC, partition, offset) for partition in range(n)]
+        offsets = [CommittedOffset(TOPIC, partition, offset) for partition in range(n)]
         transactions.send_offsets(ID, producer.pair, GROUP, offsets)
 
     for _ in range(2):  # the first time the cursors are made

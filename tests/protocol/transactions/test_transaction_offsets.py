@@ -12,7 +12,7 @@ import pytest
 from fenceline import limits
 from fenceline.errors import ThrottledError
 from fenceline.format import keys
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import COMPLETE_COMMIT, PREPARE_COMMIT
 from fenceline.ports import Put
 from fenceline.transactions import pending_offsets
@@ -39,7 +39,7 @@ def send(producer: Producer, offset: int, partition: int = 0) -> None:
         producer.log.context,
         producer.log.subscriptions.live,
         GROUP,
-        [GroupOffset(TOPIC, partition, offset)],
+        [CommittedOffset(TOPIC, partition, offset)],
         lambda *_: (),
         lambda: producer.coordinator.ongoing(ID, producer.pair, GROUP, producer.until_ms),
     )
@@ -123,7 +123,7 @@ def test_what_one_request_would_write_of_pending_offsets_is_bounded_below_what_a
     """32 cursors, in each of which other transactions have offsets with the longest metadata. A request that would
     write more than 3 MiB is refused, and says what to do; nothing is sent."""
     service.log.topics.alter(TOPIC, partitions=32)
-    everywhere = [GroupOffset(TOPIC, number, 0, "m" * limits.METADATA_BYTES_MAX) for number in range(32)]
+    everywhere = [CommittedOffset(TOPIC, number, 0, "m" * limits.METADATA_BYTES_MAX) for number in range(32)]
     service.log.subscriptions.commit(GROUP, everywhere)
     pending = {str(100 + n): [0, n + 2, 0, "m" * limits.METADATA_BYTES_MAX] for n in range(others)}
     for item in service.items.store.query(keys.cursor_items(GROUP)):

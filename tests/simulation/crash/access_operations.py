@@ -26,7 +26,7 @@ from fenceline.format import keys
 from fenceline.model.access import GRANTED, QUEUED
 from fenceline.model.requests import Acknowledgement, ClaimRequest, OwnTarget
 from fenceline.model.results import SessionRef
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from tests.simulation.crash.access_rows import markers_of
 from tests.simulation.crash.operations import Operation
 from tests.simulation.crash.scene import Process, Scene, request_of
@@ -458,7 +458,7 @@ def seek(scene: Scene, process: Process) -> None:
     assert process.log.subscriptions.seek(TOPIC, 0, NAME, offset=0) == 0
 
 
-OFFSETS = [GroupOffset(TOPIC, partition, 1, f"m{partition}") for partition in range(2)]
+OFFSETS = [CommittedOffset(TOPIC, partition, 1, f"m{partition}") for partition in range(2)]
 
 
 def commit(scene: Scene, process: Process) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fenceline.errors import InvalidProducerEpochError, ProducerFencedError
 from fenceline.model.requests import ReadRequest
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import ONGOING, ProducerPair
 from tests.simulation.crash.scene import Process, Scene, read_all
 from tests.simulation.crash.transaction_rows import outcomes_of, pending_of, transactions_of
@@ -72,7 +72,7 @@ def produce(scene: Scene, process: Process, value: str, partition: int = 0, tran
 
 def send_offset(scene: Scene, process: Process) -> None:
     known = told(scene)
-    offsets = [GroupOffset(TOPIC, 0, OFFSET, "sent")]
+    offsets = [CommittedOffset(TOPIC, 0, OFFSET, "sent")]
     process.log.transactions.send_offsets(ID, known.pair, GROUP, offsets)
     known.is_offset_sent = True
 

@@ -17,7 +17,7 @@ from typing import Any
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError, OffsetOutOfRangeError, ProducerFencedError
 from fenceline.model.requests import OwnTarget, ReadRequest
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import ProducerPair, TopicPartition
 from tests.simulation.harness.world import NoReply
 from tests.simulation.log.clients import Field
@@ -148,7 +148,7 @@ class Instance:
         assert self.pair is not None
         pair, tid, session_id = self.pair, self.transactional_id, self.session_id
         self._tell("add-group", (tid, pair, group), lambda log: log.transactions.add_group(tid, pair, group))
-        offsets = [GroupOffset(TOPIC, INPUT, offset, self.name)]
+        offsets = [CommittedOffset(TOPIC, INPUT, offset, self.name)]
 
         def send(log: Any) -> None:
             log.transactions.send_offsets(tid, pair, group, offsets, session_id=session_id)

@@ -14,7 +14,7 @@ from fenceline.access.rules import EXCLUSIVE_WITH_FENCING
 from fenceline.errors import FencelineError
 from fenceline.model.requests import Acknowledgement, ClaimRequest
 from fenceline.model.results import ProducerRef
-from fenceline.model.subscription import GroupOffset
+from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import ProducerPair, TopicPartition
 from fenceline.ports import StoreFact
 from tests.simulation.harness.world import NoReply
@@ -95,7 +95,7 @@ def commit(stage: Stage, name: str) -> None:
         stage.world.sleep(rng.random() * 800)
         offset, what = int(rng.random() * OFFSET_MAX), rng.random()
         if what < 0.4:
-            offsets = [GroupOffset(TOPIC, INPUT, offset, stage.fresh(name))]
+            offsets = [CommittedOffset(TOPIC, INPUT, offset, stage.fresh(name))]
             _try(stage, name, "commit", offset, partial(_commit, offsets))
         elif what < 0.6:
             _try(stage, name, "seek", offset, partial(_seek, offset))
@@ -107,7 +107,7 @@ def commit(stage: Stage, name: str) -> None:
             _try(stage, name, "unsubscribe", None, lambda log: log.subscriptions.unsubscribe(TOPIC, OFFSETS))
 
 
-def _commit(offsets: Sequence[GroupOffset], log: Any) -> Any:
+def _commit(offsets: Sequence[CommittedOffset], log: Any) -> Any:
     return log.subscriptions.commit(OFFSETS, offsets)
 
 

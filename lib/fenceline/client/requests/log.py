@@ -8,17 +8,19 @@ Not here: ``Client.producer`` and ``Client.reader``, which carry many records by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fenceline import errors, limits
+from fenceline.answers import parse
 from fenceline.client import types
 from fenceline.client.calls import WrongValueError, public
 from fenceline.client.records import checked
 from fenceline.client.requests.base import Requests, given, topic_path
-from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.transport import Effect, Param, body_of, no_service
 from fenceline.client.types import OffsetAt
 from fenceline.errors import UnknownTopicOrPartitionError
+from fenceline.model.kinds import Isolation
 from fenceline.model.record import Record
 from fenceline.model.results import (
     Appended,
@@ -77,17 +79,17 @@ class LogRequests(Requests):
             OutcomeUnknownError: The answer was lost; look whether the topic exists.
         """
         body = given(name=name, partitions=partitions, config=config, regions=regions)
-        return types.topic_of(self._call("POST", "/v1/topics", "once", body=body))
+        return parse(Topic, self._call("POST", "/v1/topics", "once", body=body))
 
     def topics(self, *, prefix: str = "") -> Iterator[Topic]:
         """Yield every topic whose name begins with ``prefix``, by name in byte order."""
         for page in self._pages("/v1/topics", lambda page: page["topics"][-1]["name"], {"prefix": prefix or None}):
-            yield from map(types.topic_of, page["topics"])
+            yield from map(partial(parse, Topic), page["topics"])
 
     def topic(self, name: str, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> Topic:
         """Return a topic, or raise ``UnknownTopicOrPartitionError``."""
         answer = self._call("GET", topic_path(name), "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
-        return types.topic_of(answer)
+        return parse(Topic, answer)
 
     def alter_topic(
         self,
@@ -99,7 +101,7 @@ class LogRequests(Requests):
     ) -> Topic:
         """Change what is given and keep the rest; a config of ``None`` returns to its default. Partitions only grow."""
         body = given(partitions=partitions, config=config, regions=regions)
-        return types.topic_of(self._call("PATCH", topic_path(name), "once", body=body))
+        return parse(Topic, self._call("PATCH", topic_path(name), "once", body=body))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records.
@@ -197,7 +199,7 @@ class LogRequests(Requests):
             within_ms=retry_ms,
             on_retry=on_retry,
         )
-        return types.appended_of(body_of(response))
+        return parse(Appended, body_of(response))
 
     def read(
         self,
@@ -286,7 +288,7 @@ class LogRequests(Requests):
 
     def offsets(self, topic: str, partition: int) -> Offsets:
         """Return a partition's offsets, as they are now."""
-        return types.offsets_of(self._call("GET", topic_path(topic, partition) + "/offsets", "none"))
+        return parse(Offsets, self._call("GET", topic_path(topic, partition) + "/offsets", "none"))
 
     def offset_at(self, topic: str, partition: int, timestamp: int) -> OffsetAt | None:
         """Return offset and timestamp of the first record at or after ``timestamp``, or ``None`` if there is none."""
@@ -314,7 +316,7 @@ class LogRequests(Requests):
         self, topic: str, start_partition: int = 0, limit: int = limits.OFFSETS_MAX
     ) -> PartitionList[Offsets]:
         """Return ``offsets`` of up to ``limit`` partitions from ``start_partition`` on, and the topic's id."""
-        return self._partition_list(topic, start_partition, limit, {}, types.offsets_of)
+        return self._partition_list(topic, start_partition, limit, {}, partial(parse, Offsets))
 
     def topic_offsets_at_page(
         self, topic: str, timestamp: int, start_partition: int = 0, limit: int = limits.OFFSETS_MAX
@@ -367,7 +369,7 @@ class LogRequests(Requests):
     def producer_id(self) -> ProducerPair:
         """Return a producer id that no producer has had, and its epoch (KIP-98)."""
         # An id whose answer was lost is never used, so sending again does no harm.
-        return types.pair_of(self._call("POST", "/v1/producer-ids", "none"))
+        return parse(ProducerPair, self._call("POST", "/v1/producer-ids", "none"))
 
 
 def _by_partition(

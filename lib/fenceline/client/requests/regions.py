@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fenceline.client import region_types
+from fenceline.client import types
 from fenceline.client.calls import public
 from fenceline.client.requests.base import Answer, Requests, part, topic_path
 from fenceline.model.region import RegionStatus, ReplicationStatus
@@ -32,7 +32,7 @@ class RegionRequests(Requests):
             page = self._call("GET", path, "none", params={"start_partition": start, "limit": _PARTITIONS})
             start, has_more = start + _PARTITIONS, page["has_more"]
             pages.append(page)
-        return region_types.replication_of(pages)
+        return types.replication_of(pages)
 
     def snapshot(self, topic: str) -> str:
         """Start a snapshot in each partition that another region has, and return its id.
@@ -77,4 +77,4 @@ class RegionRequests(Requests):
 
     def _set_region(self, topic: str, region: str, what: Literal["suspend", "resume"]) -> RegionStatus:
         path = f"{topic_path(topic)}/replication/regions/{part(region)}/{what}"
-        return region_types.region_of(self._call("POST", path, "repeatable"))
+        return types.region_of(self._call("POST", path, "repeatable"))

@@ -8,9 +8,10 @@ Not here: ``Client.session``, ``producer`` and ``own``, which keep sessions aliv
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from fenceline.client import types
+from fenceline.answers import parse
 from fenceline.client.calls import public
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.transport import Effect
@@ -29,11 +30,11 @@ class SessionRequests(Requests):
         """
         body = given(lease_ms=lease_ms, client_name=client_name or self.client_name)
         # A session whose answer was lost is never used, and lapses: it is as if there were none.
-        return types.lease_of(self._call("POST", "/v1/sessions", "none", body=body))
+        return parse(Lease, self._call("POST", "/v1/sessions", "none", body=body))
 
     def session_state(self, session_id: str) -> SessionState:
         """Return a session as it is now, or raise ``UnknownSessionError``."""
-        return types.session_of(self._call("GET", f"/v1/sessions/{part(session_id)}", "none"))
+        return parse(SessionState, self._call("GET", f"/v1/sessions/{part(session_id)}", "none"))
 
     def heartbeat(self, session_id: str, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> int:
         """Renew a session's lease, and return the time until which it lasts.
@@ -92,7 +93,7 @@ class SessionRequests(Requests):
         effect: Effect = "repeatable" if is_same_claim else "once"
         path = topic_path(topic) + "/producers"
         answer = self._call("POST", path, effect, body=body, hold_ms=wait_ms, retry_ms=retry_ms)
-        return types.claim_of(answer["producer"])
+        return parse(Claim, answer["producer"])
 
     def producer_state(
         self,
@@ -119,7 +120,7 @@ class SessionRequests(Requests):
             retry_ms=retry_ms,
             timeout_ms=timeout_ms,
         )
-        return types.claim_of(answer["producer"])
+        return parse(Claim, answer["producer"])
 
     def producers(self, topic: str) -> Producers:
         """Return the producers of a topic that hold access under a session, and those that wait for it."""
@@ -130,8 +131,8 @@ class SessionRequests(Requests):
             return max(str(one["producer_name"]) for one in (*page["producers"], *page["waiting"]))
 
         for page in self._pages(topic_path(topic) + "/producers", last_name):
-            granted += map(types.claim_of, page["producers"])
-            waiting += map(types.claim_of, page["waiting"])
+            granted += map(partial(parse, Claim), page["producers"])
+            waiting += map(partial(parse, Claim), page["waiting"])
         return Producers(granted, sorted(waiting, key=lambda one: one.queue_position or 0))
 
     def close_producer(self, topic: str, producer_name: str, session_id: str, *, retry_ms: int | None = None) -> None:
@@ -159,7 +160,7 @@ class SessionRequests(Requests):
         ]
         body = given(session_id=session_id, group=group, resources=entries)
         answer = self._call("POST", "/v1/own", "repeatable", body=body)
-        return [types.owned_of(one) for one in answer["resources"]]
+        return [parse(Owned, one) for one in answer["resources"]]
 
     def release(
         self,
@@ -184,7 +185,7 @@ class SessionRequests(Requests):
         """Return the owner of a resource, and its generation and token."""
         params = {"group": group, "resource": resource}
         answer = self._call("GET", "/v1/own", "none", params=params, retry_ms=retry_ms, timeout_ms=timeout_ms)
-        return types.ownership_of(answer)
+        return parse(Ownership, answer)
 
 
 def _producer_path(topic: str, producer_name: str) -> str:

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from fenceline import limits
+from fenceline.answers import parse
 from fenceline.client import types
 from fenceline.client.calls import public
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.types import CommittedOffset, Subscription
+from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page
 
-Isolation = Literal["read_uncommitted", "read_committed"]
 InitialPosition = Literal["latest", "earliest"]
 
 
@@ -44,7 +45,7 @@ class SubscriptionRequests(Requests):
         body = given(initial_position=initial_position, replicate_subscription_state=replicate_subscription_state)
         path = _path(topic, name)
         answer = self._call("PUT", path, "repeatable", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
-        return types.subscription_of(answer, answer.get("partitions", []))
+        return parse(Subscription, answer)
 
     def set_active_region(self, topic: str, name: str, region: str | None) -> Subscription:
         """Set the region in which the subscribers of a replicated subscription should read; ``None`` ends that.
@@ -54,12 +55,12 @@ class SubscriptionRequests(Requests):
         """
         body = {"initial_position": "earliest", "active_region": region}
         answer = self._call("PUT", _path(topic, name), "repeatable", body=body)
-        return types.subscription_of(answer, answer.get("partitions", []))
+        return parse(Subscription, answer)
 
     def subscriptions(self, topic: str) -> Sequence[Subscription]:
         """Return the subscriptions of a topic, without their partitions."""
         pages = self._pages(topic_path(topic) + "/subscriptions", lambda page: page["subscriptions"][-1]["name"])
-        return [types.subscription_of(one, []) for page in pages for one in page["subscriptions"]]
+        return [parse(Subscription, one) for page in pages for one in page["subscriptions"]]
 
     def subscription(self, topic: str, name: str) -> Subscription:
         """Return a subscription with all its partitions, or raise ``UnknownSubscriptionError``."""
@@ -78,7 +79,7 @@ class SubscriptionRequests(Requests):
                 found.append({**cursor, "individually_acknowledged": ranges})
                 ranges = []
             if not answer["has_more"]:
-                return types.subscription_of(answer, found)
+                return parse(Subscription, {**answer, "partitions": found})
 
     def delete_subscription(self, topic: str, name: str) -> None:
         """Delete a subscription.
@@ -198,7 +199,7 @@ class SubscriptionRequests(Requests):
             return f"{last['topic']}/{last['partition']}"
 
         pages = self._pages(f"/v1/groups/{part(group)}/offsets", place, params)
-        return [types.committed_of(one) for page in pages for one in page["offsets"]]
+        return [parse(CommittedOffset, one) for page in pages for one in page["offsets"]]
 
     def commit_offsets(self, group: str, offsets: Iterable[CommittedOffset], *, session_id: str | None = None) -> None:
         """Commit the next offsets that ``group`` will read, all of them or none.

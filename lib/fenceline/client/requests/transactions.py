@@ -10,10 +10,11 @@ Not here: ``Client.transactional_producer``, which begins and ends transactions 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from fenceline import limits
-from fenceline.client import types
+from fenceline.answers import parse
 from fenceline.client.calls import public
 from fenceline.client.problems import error_in
 from fenceline.client.requests.base import Answer, Requests, given, part, topic_path
@@ -39,7 +40,7 @@ class TransactionRequests(Requests):
 
     def coordinator(self, kind: Literal["group", "transaction"], key: str) -> Coordinator:
         """Return the place that serves a group, or a transactional id (FIND_COORDINATOR)."""
-        return types.coordinator_of(self._call("GET", f"/v1/coordinators/{kind}/{part(key)}", "none"))
+        return parse(Coordinator, self._call("GET", f"/v1/coordinators/{kind}/{part(key)}", "none"))
 
     def transactional_producer_id(
         self,
@@ -70,7 +71,7 @@ class TransactionRequests(Requests):
             producer_epoch=None if pair is None else pair.producer_epoch,
         )
         # An epoch whose answer was lost is never used, and the same pair is answered the same: a refusal is true.
-        return types.pair_of(self._call("POST", "/v1/producer-ids", "none", body=body, within_ms=retry_ms))
+        return parse(ProducerPair, self._call("POST", "/v1/producer-ids", "none", body=body, within_ms=retry_ms))
 
     def add_partitions_to_transaction(
         self,
@@ -172,7 +173,7 @@ class TransactionRequests(Requests):
         body = {**pair._asdict(), **given(result=result, once=_once(once))}
         path = _path(transactional_id, "end")
         answer = self._call("POST", path, "ends", body=body, within_ms=retry_ms, timeout_ms=timeout_ms)
-        return types.pair_of(answer)
+        return parse(ProducerPair, answer)
 
     def end_transactions(
         self,
@@ -205,11 +206,11 @@ class TransactionRequests(Requests):
         answer = self._call(
             "POST", "/v1/transactions/end", "ends", body=body, within_ms=retry_ms, timeout_ms=timeout_ms
         )
-        return [TransactionMember(one["transactional_id"], types.pair_of(one)) for one in answer["transactions"]]
+        return [parse(TransactionMember, one) for one in answer["transactions"]]
 
     def once(self, app_id: str) -> OnceMark:
         """Return the version that an application has committed by ``once``; its ``version`` is -1 if there is none."""
-        return types.once_of(self._call("GET", _once_path(app_id), "none"))
+        return parse(OnceMark, self._call("GET", _once_path(app_id), "none"))
 
     def forget_once(self, app_id: str) -> None:
         """Forget what an application has committed: it may commit any version again, an earlier one, too."""
@@ -221,7 +222,7 @@ class TransactionRequests(Requests):
         Raises:
             TransactionalIdNotFoundError: No producer has had this id, or it expired.
         """
-        return types.transaction_of(self._call("GET", _path(transactional_id), "none"))
+        return parse(Transaction, self._call("GET", _path(transactional_id), "none"))
 
     def transactions(
         self,
@@ -249,7 +250,7 @@ class TransactionRequests(Requests):
 
         path = "/v1/operator/transactions" if as_operator else "/v1/transactions"
         for page in self._pages(path, last_id, params, start_after=start_after):
-            yield from map(types.transaction_of, page["transactions"])
+            yield from map(partial(parse, Transaction), page["transactions"])
 
     def producer_states(self, topic: str, partition: int) -> Iterator[ShownProducerState]:
         """Yield what a partition knows of each producer that wrote to it, by producer id (DESCRIBE_PRODUCERS)."""
@@ -258,7 +259,7 @@ class TransactionRequests(Requests):
             return str(page["producers"][-1]["producer_id"])
 
         for page in self._pages(topic_path(topic, partition) + "/producer-states", last_id):
-            yield from map(types.producer_state_of, page["producers"])
+            yield from map(partial(parse, ShownProducerState), page["producers"])
 
     def fence_transactional_id(self, transactional_id: str) -> FencedTransaction:
         """Abort what is open under an id of any principal, fence its producer, and leave the id without a principal.
@@ -272,7 +273,7 @@ class TransactionRequests(Requests):
         """
         path = f"/v1/operator/transactions/{part(transactional_id)}/fence"
         answer = self._call("POST", path, "once")
-        return FencedTransaction(types.transaction_of(answer["before"]), types.pair_of(answer))
+        return parse(FencedTransaction, answer)
 
     def abort_hanging_transaction(
         self, topic: str, partition: int, pair: ProducerPair, *, as_operator: bool = False
