@@ -18,9 +18,9 @@ from fenceline.client.topic_watch import LOOK_MS
 from fenceline.errors import StoreUnavailableError
 from fenceline.format.batch import StoredRecord
 from fenceline.model.record import Record
-from fenceline_cli import options, output
-from fenceline_cli.commands import outages, places, record_format
-from fenceline_cli.commands.consume_span import pages_through
+from fenceline_cli import options, output, positions, record_lines
+from fenceline_cli.commands.consume import outages
+from fenceline_cli.commands.consume.reading import pages_through
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
 from tests.support.patience import wait_until
@@ -146,13 +146,13 @@ def test_what_is_no_place_no_pattern_or_no_format_is_told(run, options, exit_cod
 
 def test_a_time_ago_is_counted_from_now():
     before = time.time_ns() // 1_000_000
-    place = places.parse("-1.5h", "--from")
+    place = positions.parse("-1.5h", "--from")
     assert place.kind == "time"
     assert before <= place.number + 5_400_000 <= time.time_ns() // 1_000_000
-    assert places.parse("-99999d", "--from").number == 0
+    assert positions.parse("-99999d", "--from").number == 0
     for text in ("", "-", "--5", "5-", "٣", "²", "1e3", "9" * 20, "@"):
         with pytest.raises(CommandError):
-            places.parse(text, "--from")
+            positions.parse(text, "--from")
 
 
 # Formats
@@ -169,11 +169,11 @@ def test_a_time_ago_is_counted_from_now():
 )
 def test_a_template_is_filled_in_as_kcat_does(template, expected):
     record = StoredRecord(42, 7, b"k\xff", b"v\n", [("a", b"1"), ("a", b""), ("b", None)])
-    assert record_format.compiled(template, "orders")(3, record) == expected
+    assert record_lines.compiled(template, "orders")(3, record) == expected
 
 
 def test_what_is_null_is_empty_in_a_template_and_has_the_length_minus_one():
-    line_of = record_format.compiled("%k %s %K %S|", "t")
+    line_of = record_lines.compiled("%k %s %K %S|", "t")
     assert line_of(0, StoredRecord(0, 0, None, None, [])) == b"  -1 -1|"
     assert line_of(0, StoredRecord(0, 0, b"", b"", [])) == b"  0 0|"
 

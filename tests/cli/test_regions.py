@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fenceline import errors
 from fenceline_cli import options
-from fenceline_cli.commands import replication_view
+from fenceline_cli.commands.replication import view as replication_view
 from fenceline_cli.main import app
 from tests.cli.fake_regions import NOW_MS, connecting, region_status, snapshot, world
 from tests.support.results import error_line, lines

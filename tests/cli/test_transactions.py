@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from fenceline import errors
 from fenceline.client import Client
 from fenceline_cli import options, output
-from fenceline_cli.commands import transactions
+from fenceline_cli.commands.transactions import command as transactions
 from fenceline_cli.main import app
 from tests.cli.fake_listings import FakeListings, producer, transaction
 from tests.support.results import error_line, last_line, lines

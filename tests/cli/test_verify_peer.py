@@ -13,7 +13,8 @@ from fenceline.model.requests import ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli import options
-from fenceline_cli.commands import compared_regions, verify_peer
+from fenceline_cli.commands.recovery import compared_regions
+from fenceline_cli.commands.recovery import peer as verify_peer
 from fenceline_cli.main import app
 from tests.cli.fake_regions import connecting, record, world
 from tests.support.results import error_line, last_line, lines

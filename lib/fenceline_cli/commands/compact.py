@@ -9,9 +9,9 @@ import typer
 
 from fenceline.log.checkpoint_items import CompactedView
 from fenceline.service.log import Log
-from fenceline_cli.commands.progress import progress_bar
 from fenceline_cli.options import AsJson, TopicName
 from fenceline_cli.output import CommandError, print_json, print_rows
+from fenceline_cli.progress import progress_bar
 from fenceline_cli.stores import Data, Items, Objects, Region, opened
 
 app = typer.Typer()

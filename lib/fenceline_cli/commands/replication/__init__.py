@@ -1,0 +1,1 @@
+"""``fenceline replication``, and what it shows."""
