@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing import Pool
 
-from fenceline_cli.benchmark.figures import percentile
+from benchmarks.figures import percentile
 from tests.simulation.log.pace import (
     CLAIMS,
     ENDS,

@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "compact": ("compact", "Compact a topic with cleanup.policy=compact."),
     "spark": ("spark.command", "Compact, archive, audit and replay topics, on Spark."),
     "check-store": ("check", "Try what the log depends on in an object store."),
-    "bench": ("bench", "Measure appends, reads and access on this machine."),
+    "bench": ("bench", "Measure appends, reads and access, in a checkout."),
     "cost": ("cost.command", "Print what appends and reads cost on AWS."),
 }
 

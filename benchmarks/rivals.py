@@ -23,16 +23,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks.counted_stores import OBJECT_CALLS, counted_items, counted_objects
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.model.record import Record
 from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_cli.benchmark.counted_stores import OBJECT_CALLS, counted_items, counted_objects
 from fenceline_http import wiring
 
 RECORD_BYTES = 1024
 WARM_APPENDS = 3
+_ROOT = Path(__file__).parents[1]
 _LEAD_S = 0.2  # from the last process that is ready to the start of all
 
 
@@ -92,8 +93,10 @@ def race(settings: Settings, plan: Plan, *, endpoint: str = "") -> Race:
     Raises:
         RuntimeError: A process ended early. It has printed why.
     """
-    environ = {**os.environ, **settings.to_env(), **({"AWS_ENDPOINT_URL_S3": endpoint} if endpoint else {})}
-    command = [sys.executable, "-m", "fenceline_cli.benchmark.rivals", json.dumps(asdict(plan))]
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])  # for a run from elsewhere
+    far = {"AWS_ENDPOINT_URL_S3": endpoint} if endpoint else {}
+    environ = {**os.environ, **settings.to_env(), **far, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "benchmarks.rivals", json.dumps(asdict(plan))]
     ended = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=False)
     if ended.returncode:
         raise RuntimeError("a process of the race ended early; see its message above")

@@ -12,19 +12,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from benchmarks import creates, one_server, reads
+from benchmarks.bucket import CountedLog, Scratch
+from benchmarks.combining import FAR, NEAR, Combining
+from benchmarks.figures import KIB, Row
+from benchmarks.parts import ON_BUCKET
 from fenceline.append.request import AppendRequest
-from fenceline.format.batch import encode
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef
 from fenceline.settings import Settings
-from fenceline_cli.benchmark import creates, one_server, reads
-from fenceline_cli.benchmark.combining import FAR, NEAR, Combining
-from fenceline_cli.benchmark.counted_log import ITEM_WRITES, CountedLog
-from fenceline_cli.benchmark.parts import ON_S3
-from fenceline_cli.benchmark.run import KIB, Row
-from fenceline_cli.benchmark.scratch import Scratch
 
-SECONDS = 20.0  # of each race, and of all rounds of a load together
+SECONDS = 20.0  # each race lasts so long, and so do all rounds of a load together
 
 
 class S3Bench:
@@ -44,7 +42,7 @@ class S3Bench:
         self.latencies: dict[str, list[float]] = {}  # in ms, of each cell of the races
 
     def run(self, names: Sequence[str], *, on_part: Callable[[str], object]) -> None:
-        """Measure the named ones of ``parts.ON_S3``, part by part."""
+        """Measure the named ones of ``parts.ON_BUCKET``, part by part."""
         measures: Mapping[str, Callable[[], None]] = {
             "creates": lambda: self.creates(on_part),
             "reads": lambda: self.reads(on_part),
@@ -56,7 +54,7 @@ class S3Bench:
         }
         with self.scratch:
             for name in names:
-                on_part(ON_S3[name])
+                on_part(ON_BUCKET[name])
                 measures[name]()
 
     def _add(self, what: str, value: float, unit: str, goal: str = "") -> None:
@@ -92,7 +90,7 @@ class S3Bench:
         topic = self.scratch.topic("threads")
         request = AppendRequest.of_records([Record(b"x" * KIB)])
         opened.log.append(topic, 0, request)
-        opened.clear()
+        opened.calls.clear()
         start = threading.Barrier(threads)
 
         def work(_: int) -> None:
@@ -104,7 +102,7 @@ class S3Bench:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, range(threads)))
         seconds = time.perf_counter() - begun
-        self._add(f"appends per create, {threads} threads", threads * each / opened.calls["s3.PutObject"], "")
+        self._add(f"appends per create, {threads} threads", threads * each / opened.calls["create"], "")
         self._add(f"appends, {threads} threads", threads * each / seconds, "1/s")
         opened.close()
 
@@ -121,31 +119,22 @@ class S3Bench:
             ("", AppendRequest.of_records([Record(b"x")]), "≤ 3"),
             (" with a producer id", _idempotent(24), "≤ 4"),
         ):
-            opened.clear()
+            opened.calls.clear()
             opened.opened().append(topic, 0, request)
             calls = opened.calls
-            fetched = calls["s3.GetObject"]
-            before = calls.total() - fetched - calls["s3.PutObject"] - _item_writes(opened)
+            before = calls["list"] + calls["items"] + calls["query"]
             self._add(f"calls before the create, cold partition{what}", before, "", goal)
-            self._add(f"segments behind the checkpoint, fetched in parallel, cold partition{what}", fetched, "")
+            self._add(f"segments behind the checkpoint, fetched in parallel, cold partition{what}", calls["get"], "")
         opened.log.append(topic, 0, _idempotent(25))
-        opened.clear()
+        opened.calls.clear()
         for n in range(26, 26 + appends):
             opened.log.append(topic, 0, _idempotent(n))
-        self._add("creates per append", opened.calls["s3.PutObject"] / appends, "", "1")
-        self._add("item writes per append, one producer, calls", _item_writes(opened) / appends, "", "≤ 0.2")
-        self._add("item writes per append, one producer, items", opened.items_written / appends, "", "≤ 0.2")
-        others = opened.calls.total() - opened.calls["s3.PutObject"] - _item_writes(opened)
+        self._add("creates per append", opened.calls["create"] / appends, "", "1")
+        self._add("item writes per append, one producer, calls", opened.calls["write"] / appends, "", "≤ 0.2")
+        self._add("item writes per append, one producer, items", opened.calls["written"] / appends, "", "≤ 0.2")
+        others = sum(opened.calls[call] for call in ("list", "get", "delete", "items", "query"))
         self._add("other requests per append", others / appends, "")
         opened.close()
-
-
-def _item_writes(opened: CountedLog) -> int:
-    return sum(opened.calls[call] for call in ITEM_WRITES)
-
-
-def _batch(size: int, now_ms: int) -> bytes:
-    return encode([Record(b"x" * (size - 80), timestamp=now_ms)], now_ms=now_ms).body
 
 
 def _idempotent(sequence: int) -> AppendRequest:

@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from fenceline_cli.benchmark import combining
-from fenceline_cli.benchmark.combining import FAR, FAR_GOALS, NEAR, Cell, Combining, rows_of
-from fenceline_cli.benchmark.rivals import Plan, Race
-from fenceline_cli.benchmark.run import Row
-from fenceline_cli.benchmark.scratch import Scratch
+from benchmarks import combining
+from benchmarks.bucket import Scratch
+from benchmarks.combining import FAR, FAR_GOALS, NEAR, Cell, Combining, rows_of
+from benchmarks.figures import Row
+from benchmarks.rivals import Plan, Race
 
 
 def race(commits: list[int], took_s: list[float], **calls: int) -> Race:

@@ -15,14 +15,13 @@ from functools import partial
 
 import urllib3
 
+from benchmarks.bucket import CountedLog, Scratch
+from benchmarks.figures import BATCH_TYPE, Row
 from fenceline import limits
 from fenceline.append.request import AppendRequest
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
 from fenceline.service.log import Log
-from fenceline_cli.benchmark.counted_log import CountedLog
-from fenceline_cli.benchmark.run import BATCH_TYPE, Row
-from fenceline_cli.benchmark.scratch import Scratch
 from fenceline_cli.dev_server.process import ServerProcess
 
 SEGMENTS = 200  # of 1 MiB each; two pages of URLs

@@ -1,6 +1,6 @@
 import pytest
 
-from fenceline_cli.benchmark.figures import jain, percentile
+from benchmarks.figures import jain, percentile
 
 
 @pytest.mark.parametrize(

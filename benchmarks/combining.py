@@ -10,10 +10,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fenceline_cli.benchmark.figures import jain, percentile
-from fenceline_cli.benchmark.rivals import Plan, Race, race
-from fenceline_cli.benchmark.run import Row
-from fenceline_cli.benchmark.scratch import Scratch
+from benchmarks.bucket import Scratch
+from benchmarks.figures import Row, jain, percentile
+from benchmarks.rivals import Plan, Race, race
 
 PROCESSES = (1, 2, 8, 64)
 ROUNDS = 2

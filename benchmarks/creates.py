@@ -11,16 +11,16 @@ from itertools import count
 from typing import Any
 
 import boto3.session
+from botocore.config import Config
 from obstore.store import S3Store
 
+from benchmarks.bucket import CountedLog, Scratch
+from benchmarks.combining import FAR, NEAR
+from benchmarks.figures import KIB, Row, median_ms
 from fenceline.append.request import AppendRequest
 from fenceline.format.batch import encode
 from fenceline.format.segment import SegmentMetadata
 from fenceline.model.record import Record
-from fenceline_cli.benchmark.combining import FAR, NEAR
-from fenceline_cli.benchmark.counted_log import CountedLog, plain_s3
-from fenceline_cli.benchmark.run import KIB, Row, median_ms
-from fenceline_cli.benchmark.scratch import Scratch
 
 SIZES = (("1 KiB", KIB, 20), ("64 KiB", 64 * KIB, 10), ("1 MiB", KIB * KIB, 5))
 GOALS: Mapping[str, Mapping[str, str]] = {
@@ -28,6 +28,12 @@ GOALS: Mapping[str, Mapping[str, str]] = {
     FAR: {"1 KiB": "≤ 1.05", "64 KiB": "≤ 1.05", "1 MiB": "≤ 1.05"},
 }
 _METADATA = SegmentMetadata("w" * 32, 1, "local", 1, 1, 1, "c" * 64).to_strings()
+
+
+def plain_s3(endpoint: str | None) -> Any:
+    """Return a client as ``boto3.client("s3")`` does, but one that sends each request once."""
+    once = Config(retries={"total_max_attempts": 1})
+    return boto3.session.Session().client("s3", endpoint_url=endpoint, config=once)
 
 
 def plain_obstore(bucket: str, client: Any) -> S3Store:

@@ -1,17 +1,17 @@
-"""The parts of ``fenceline bench`` by name, and what each one measures."""
+"""The parts of ``fenceline bench`` by name, and what each one measures, in the order in which they are measured."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-LOCAL: Mapping[str, str] = {
+ON_DISK: Mapping[str, str] = {
     "appends": "append against a bare create",
     "sizes": "cost by number of segments",
     "http": "binary batches through HTTP",
     "access": "exclusive access",
     "transactions": "transactions",
 }
-ON_S3: Mapping[str, str] = {
+ON_BUCKET: Mapping[str, str] = {
     "creates": "appends against bare creates",
     "reads": "reads of segments against bare gets",
     "threads": "group commit",

@@ -1,7 +1,7 @@
 """The cost of exclusive access: claims, takeovers, heartbeats, appends under a session, locks.
 
-Rule: as for all measurements here (``run``), ratios are taken side by side on one store, and figures are medians. Store
-calls are counted, not estimated.
+Rule: as for all measurements here (``figures``), ratios are taken side by side on one store, and figures are medians.
+Store calls are counted, not estimated.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.counted_stores import counted_items, counted_objects
+from benchmarks.figures import Row, median_ms
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING
 from fenceline.adapters.sqlite.directory import SqliteItemStore, open_directory
 from fenceline.append.request import AppendRequest
@@ -22,8 +24,6 @@ from fenceline.model.results import SessionRef
 from fenceline.ports import ItemKey, Put
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
-from fenceline_cli.benchmark.counted_stores import counted_items, counted_objects
-from fenceline_cli.benchmark.run import Row, median_ms
 
 TOPIC = "bench"
 PARTITIONS = (1, 8, 32)

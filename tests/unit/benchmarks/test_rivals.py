@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.rivals import Plan, race
 from fenceline.settings import Settings
-from fenceline_cli.benchmark.rivals import Plan, race
 from fenceline_http import wiring
 
 pytestmark = pytest.mark.slow

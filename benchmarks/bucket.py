@@ -1,14 +1,22 @@
-"""The topics that a run of measurements makes on a bucket and a table, and removes at its end."""
+"""What measurements use of a bucket and a table: topics that a run removes at its end, and a log whose calls count."""
 
 from __future__ import annotations
 
+from collections import Counter
 from types import TracebackType
 
+from benchmarks.counted_stores import counted_items, counted_objects
+from benchmarks.figures import KIB
+from fenceline.adapters.aws.client import ANSWER_MS, CONNECT_MS
+from fenceline.adapters.aws.dynamodb import DynamoItemStore
+from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.runtime import ThreadRuntime
+from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_cli.benchmark.run import KIB
 from fenceline_cli.stores import LOCAL
 from fenceline_http import wiring
+
+PARALLEL = 32
 
 
 class Scratch:
@@ -46,3 +54,30 @@ class Scratch:
         """The options that name these stores to a command."""
         named = ["--objects", self.settings.objects, "--items", self.settings.items]
         return named if self.settings.region == LOCAL else [*named, "--region", self.settings.region]
+
+
+class CountedLog:
+    """A log that counts its calls of the stores, as ``counted_stores`` names them.
+
+    Args:
+        objects_endpoint: That of S3, left out the one that the environment names.
+    """
+
+    def __init__(self, settings: Settings, *, objects_endpoint: str | None = None) -> None:
+        self.calls: Counter[str] = Counter()
+        self.runtime = ThreadRuntime(PARALLEL)
+        self._bucket = S3ObjectStore(*settings.bucket_and_prefix, endpoint_url=objects_endpoint)
+        self._table = DynamoItemStore(settings.table)
+        self.objects = counted_objects(self._bucket, self.calls)
+        self._items = counted_items(self._table, self.calls)
+        self._region = settings.region
+        self.log = self.opened()
+
+    def opened(self) -> Log:
+        """Return a log on the same stores with an empty memory."""
+        return Log(self.objects, self._items, self.runtime, region=self._region, create_ms=CONNECT_MS + ANSWER_MS)
+
+    def close(self) -> None:
+        self.log.close()
+        self._bucket.close()
+        self._table.close()

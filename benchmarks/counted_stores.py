@@ -1,7 +1,4 @@
-"""Stores whose calls are counted, for measurements: any adapter's, since the ports are what is counted.
-
-Not here: the requests of AWS's clients (``counted_log``).
-"""
+"""Stores whose calls are counted, for measurements: any adapter's, since the ports are what is counted."""
 
 from __future__ import annotations
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from benchmarks.bucket import Scratch
+from benchmarks.figures import BATCH_TYPE, KIB, Row, percentile
+from benchmarks.thin_client import Post, load
 from fenceline import limits
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
-from fenceline_cli.benchmark.figures import percentile
-from fenceline_cli.benchmark.run import BATCH_TYPE, KIB, Row
-from fenceline_cli.benchmark.scratch import Scratch
-from fenceline_cli.benchmark.thin_client import Post, load
 from fenceline_cli.dev_server.process import ServerProcess
 
 CLIENTS = (1, 8)

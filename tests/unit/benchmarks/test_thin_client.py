@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from fenceline_cli.benchmark.thin_client import Post, ThinClient, load
+from benchmarks.thin_client import Post, ThinClient, load
 
 
 @contextmanager

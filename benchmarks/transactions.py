@@ -1,6 +1,6 @@
 """The cost of transactions: commits beside appends, readers beside aborted and open transactions.
 
-Rule: as for all measurements here (``run``), both sides of a ratio are measured in turn, on the same store, in one run.
+Rule: as for all measurements (``figures``), both sides of a ratio are measured in turn, on the same store, in one run.
 Each ratio is the median over pairs of blocks, of which each has the machine's load of one moment. A commit is a batch
 and a marker, so its goal is half of the appends. Of reads the log that is passed counts, shown or left out.
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from benchmarks.figures import Row, median_ms
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteObjectStore, open_directory
 from fenceline.append.request import AppendRequest
@@ -36,7 +37,6 @@ from fenceline.model.transaction import ProducerPair, TopicPartition
 from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
-from fenceline_cli.benchmark.run import Row, median_ms
 
 CREATE_MS, WRITE_MS = 30, 5  # added to each create and to each item write
 PRODUCERS = 32
