@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "trim": ("topics.partitions", "Delete every record of a partition below an offset."),
     "subscription": ("subscriptions", "Create, list, seek and delete subscriptions."),
     "regions": ("regions", "List, suspend and resume the other regions of a topic."),
-    "replication": ("replication.command", "Show how far regions are with a topic; snapshots and gaps."),
+    "replication": ("replication", "Show how far regions are with a topic; snapshots and gaps."),
     "failover": ("failover.command", "Move a subscription to another region."),
     "producers": ("producers", "List a topic's producers, and claim write access (PIP-68)."),
     "txn": ("transactions.command", "List, describe and end transactions; run a command in them."),

@@ -3,13 +3,14 @@
 import io
 import json
 import sys
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
 
 from fenceline import errors
 from fenceline_cli import options
-from fenceline_cli.commands.replication import view as replication_view
+from fenceline_cli.commands import replication
 from fenceline_cli.main import app
 from tests.cli.fake_regions import NOW_MS, connecting, region_status, snapshot, world
 from tests.support.results import error_line, lines
@@ -163,14 +164,14 @@ def test_a_status_shows_lag_problems_gaps_and_the_newest_snapshots(run, busy):
     assert [line.split("\t") for line in lines(run("replication", "status", "t"))] == [
         ["region", "a"],
         ["skipped_records", "3"],
-        list(replication_view.REGION_COLUMNS),
+        list(replication.REGION_COLUMNS),
         ["b", "true", "false", "20", "1500", SEEN, SEEN, "gap"],
-        [*replication_view.GAP_COLUMNS, "command"],
+        [*replication.GAP_COLUMNS, "command"],
         ["1", "b", "30", "42", "12", "fenceline replication skip t -p 1 --from b --to 42"],
-        list(replication_view.SNAPSHOT_COLUMNS),
+        list(replication.SNAPSHOT_COLUMNS),
         ["0", "snap", "10", "b:7 c:8", SEEN, "true"],
         ["1", "snap", "90", "b:70", SEEN, "false"],
-        list(replication_view.PENDING_COLUMNS),
+        list(replication.PENDING_COLUMNS),
         ["0", "next", SEEN, "b c"],
     ]
     assert json.loads(run("replication", "status", "t", "--json").stdout) == {"region": "a", **busy}
@@ -197,7 +198,7 @@ def test_a_watch_prints_a_line_for_each_region_until_ctrl_c_and_outlasts_a_silen
     result = run("replication", "status", "t", "--watch")
     assert result.exit_code == 130
     header, *rows = [line.split("\t") for line in result.stdout.splitlines()]
-    assert header == list(replication_view.WATCH_COLUMNS)
+    assert header == list(replication.WATCH_COLUMNS)
     assert [row[1:] for row in rows] == 2 * [["b", "true", "false", "20", "1500", "gap"]]
     (warning,) = result.stderr.splitlines()
     assert warning.startswith("warning: STORE_UNAVAILABLE")
@@ -221,13 +222,39 @@ def test_a_terminal_shows_what_a_look_found_and_that_it_is_old(busy):
 
     found = replication_of([{"region": "a", **busy, "has_more": False}])
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(replication_view.drawn("t", found, "STORE_UNAVAILABLE: away"))
+    console.print(replication.drawn("t", found, "STORE_UNAVAILABLE: away", width=80))
     shown = [line.strip() for line in console.export_text().splitlines()]
     assert shown[:2] == ["t in region a   skipped records: 3", "no newer answer: STORE_UNAVAILABLE: away"]
     assert "│ b      │ connected │             20 │     1,500 │ 22:13:20Z │" in shown
     assert "│         0 │ snap │          10 │ b:7 c:8 │ 22:13:20Z │ true  │" in shown
     assert "│         0 │ next │ 22:13:20Z │ b c         │" in shown
     assert shown[-2:] == ["b: gap", "fenceline replication skip t -p 1 --from b --to 42"]
+
+
+def test_a_narrow_terminal_shows_the_same_without_a_broken_word(busy):
+    from rich.console import Console
+
+    from fenceline.client.region_types import replication_of
+
+    found = replication_of([{"region": "a", **busy, "has_more": False}])
+    console = Console(width=44, file=io.StringIO(), record=True)
+    console.print(replication.drawn("t", found, width=44))
+    text = console.export_text()
+    for line in (
+        "region b, state connected",
+        "lag in ms 1500",
+        "partition 1, region b, from_offset 30",
+        "offsets b:7 c:8",
+    ):
+        assert line in " ".join(text.split())
+    assert "│" not in text
+
+
+def test_a_terminal_that_cannot_be_redrawn_gets_a_line_for_each_region(run, a, busy, three_looks, monkeypatch):
+    monkeypatch.setattr(replication, "sys", Mock(stdout=Mock(isatty=lambda: True)))
+    monkeypatch.setenv("TERM", "dumb")
+    header, *_ = run("replication", "status", "t", "--watch").stdout.splitlines()
+    assert header.split("\t") == list(replication.WATCH_COLUMNS)
 
 
 def test_a_snapshot_is_started(run, a):

@@ -1,1 +1,0 @@
-"""``fenceline replication``, and what it shows."""
