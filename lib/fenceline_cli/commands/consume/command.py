@@ -11,7 +11,7 @@ from fenceline.errors import OutcomeUnknownError, RetryError, ViewMovedError
 from fenceline.model.table_order import Winners
 from fenceline_cli import positions, record_lines
 from fenceline_cli.codec_alone import load_codec
-from fenceline_cli.commands.consume.reading import Outages, Span, pages_through, read_up_to
+from fenceline_cli.commands.consume.reading import Outages, Readers, Span, pages_through, read_up_to
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -52,6 +52,53 @@ def _pattern(text: str | None) -> str | None:
     return text
 
 
+Follow = Annotated[
+    bool,
+    typer.Option("--follow", "-f", help="Wait for new records, through outages of the service, too; Ctrl-C ends it."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHERE", help="End before this place, named as in --from; 'end' is each partition's present end."
+    ),
+]
+SubscriptionName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Read what this subscription has not acknowledged. Each page is acknowledged once it was printed.",
+    ),
+]
+GroupName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Read as this group, for which --session owns the partitions.")
+]
+Compacted = Annotated[
+    bool, typer.Option("--compacted", help="Print only the newest record of each key of the compacted part.")
+]
+Partition = Annotated[
+    int | None, typer.Option(min=0, help="Read only this partition; left out, all, as their answers arrive.")
+]
+Grep = Annotated[
+    str | None,
+    typer.Option(metavar="REGEX", callback=_pattern, help="Print only records whose key or value matches."),
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        callback=_format,
+        help=f"{', '.join(NAMES)}, or a template as in kcat. {record_lines.TEMPLATE_HELP}.",
+    ),
+]
+IsolationLevel = Annotated[
+    Isolation,
+    typer.Option(
+        help="read_committed prints what is committed: it ends, or waits, where the first open transaction begins."
+    ),
+]
+
+
 @app.command(
     epilog="Example: fenceline consume orders --from earliest --max 10\n\n"
     "Example: fenceline consume orders --from -5   (the last five of each partition)\n\n"
@@ -66,56 +113,18 @@ def _pattern(text: str | None) -> str | None:
 )
 def consume(
     topic: TopicName,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", "-f", help="Wait for new records, through outages of the service, too; Ctrl-C ends it."
-        ),
-    ] = False,
+    follow: Follow = False,
     start: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{positions.HELP}.")] = "earliest",
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHERE", help="End before this place, named as in --from; 'end' is each partition's present end."
-        ),
-    ] = None,
-    subscription: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Read what this subscription has not acknowledged. Each page is acknowledged once it was printed.",
-        ),
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Read as this group, for which --session owns the partitions.")
-    ] = None,
+    until: Until = None,
+    subscription: SubscriptionName = None,
+    group: GroupName = None,
     session: Session = None,
-    compacted: Annotated[
-        bool, typer.Option("--compacted", help="Print only the newest record of each key of the compacted part.")
-    ] = False,
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="Read only this partition; left out, all, as their answers arrive.")
-    ] = None,
+    compacted: Compacted = False,
+    partition: Partition = None,
     max_records: Annotated[int | None, typer.Option("--max", min=1, help="End after so many records.")] = None,
-    grep: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX", callback=_pattern, help="Print only records whose key or value matches."),
-    ] = None,
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            callback=_format,
-            help=f"{', '.join(NAMES)}, or a template as in kcat. {record_lines.TEMPLATE_HELP}.",
-        ),
-    ] = "value",
-    isolation: Annotated[
-        Isolation,
-        typer.Option(
-            help="read_committed prints what is committed: it ends, or waits, where the first open transaction begins."
-        ),
-    ] = "read_uncommitted",
+    grep: Grep = None,
+    format_: Format = "value",
+    isolation: IsolationLevel = "read_uncommitted",
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -153,17 +162,9 @@ def consume(
                 _consume_compacted(client, topic, number, offset, ends[number], isolation, lines)
             return
         load_codec()
+        new_from = len(partitions) if is_whole else None
         read_up_to(
-            lambda some, is_following: client.reader(
-                topic,
-                [*some],
-                start=some,
-                follow=is_following,
-                isolation=isolation,
-                group=group,
-                session_id=session,
-                new_from=len(partitions) if is_whole and is_following else None,
-            ),
+            _readers(client, topic, isolation, group, session, new_from),
             starts,
             ends,
             lines,
@@ -171,6 +172,22 @@ def consume(
             outages=Outages(client, topic, len(partitions)),
             of_new=Span.of_new(end),
         )
+
+
+def _readers(
+    client: Client, topic: str, isolation: Isolation, group: str | None, session: str | None, new_from: int | None
+) -> Readers:
+    """Return what makes a reader of some partitions, each with its start; ``new_from`` is the first that is added."""
+    return lambda some, is_following: client.reader(
+        topic,
+        [*some],
+        start=some,
+        follow=is_following,
+        isolation=isolation,
+        group=group,
+        session_id=session,
+        new_from=new_from if is_following else None,
+    )
 
 
 def _check_options(

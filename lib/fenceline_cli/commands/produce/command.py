@@ -31,6 +31,23 @@ _LINGER_MS = 50  # for a line that comes alone
 _BUFFER_BYTES = 8 * 1024 * 1024  # at most what can be sent after Ctrl-C
 
 
+InputFile = Annotated[
+    Path | None, typer.Option("--file", help="Read lines from this file, .gz and .bz2 unpacked; left out, from stdin.")
+]
+KeySeparator = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Split each line at the first TEXT: key before it, value after it.")
+]
+JsonLines = Annotated[
+    bool,
+    typer.Option("--json-lines", help='Each line is an object: {"key", "value", "headers", "timestamp", "encoding"}.'),
+]
+Partition = Annotated[int | None, typer.Option(min=0, help="Send every record to this partition, whatever its key.")]
+ExpectedOffset = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=0, help="Give the first record exactly this offset in --partition, or store none."),
+]
+
+
 @app.command(
     epilog="Example: echo hello | fenceline produce greetings\n\n"
     "Example: fenceline produce reviews --file reviews.csv.bz2 --key-separator ,\n\n"
@@ -42,29 +59,11 @@ _BUFFER_BYTES = 8 * 1024 * 1024  # at most what can be sent after Ctrl-C
 )
 def produce(
     topic: TopicName,
-    file: Annotated[
-        Path | None,
-        typer.Option(help="Read lines from this file, .gz and .bz2 unpacked; left out, from stdin."),
-    ] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Split each line at the first TEXT: key before it, value after it."),
-    ] = None,
-    json_lines: Annotated[
-        bool,
-        typer.Option(
-            "--json-lines", help='Each line is an object: {"key", "value", "headers", "timestamp", "encoding"}.'
-        ),
-    ] = False,
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="Send every record to this partition, whatever its key.")
-    ] = None,
-    expected_offset: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=0, help="Give the first record exactly this offset in --partition, or store none."
-        ),
-    ] = None,
+    file: InputFile = None,
+    key_separator: KeySeparator = None,
+    json_lines: JsonLines = False,
+    partition: Partition = None,
+    expected_offset: ExpectedOffset = None,
     session: Session = None,
     compression: Annotated[Codec, typer.Option(help="How batches are compressed.")] = "zstd",
     verbose: Annotated[

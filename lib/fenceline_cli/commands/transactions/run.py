@@ -37,44 +37,51 @@ EXAMPLES = (
 )
 
 
+Command = Annotated[
+    list[str], typer.Argument(metavar="-- COMMAND", help="What to run for each batch, after two dashes.")
+]
+Source = Annotated[str, typer.Option("--in", metavar="TOPIC", help="The topic to read.", autocompletion=topic_names)]
+Target = Annotated[
+    str, typer.Option("--out", metavar="TOPIC", help="The topic to write to.", autocompletion=topic_names)
+]
+TransactionalId = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID", show_default="GROUP:OUT", help="The transactional id, which must not change between runs."
+    ),
+]
+Once = Annotated[
+    bool, typer.Option("--once", help="End at the present end of each partition; left out, wait for new records.")
+]
+Start = Annotated[
+    InitialPosition, typer.Option("--from", help="Where the group begins in a partition that it has no offset for.")
+]
+LineFormat = Annotated[
+    Format, typer.Option("--format", help="What a line is, in and out. A tab ends the key in key-value.")
+]
+RecordsMax = Annotated[int, typer.Option("--batch", metavar="N", min=1, help="At most so many records are one batch.")]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        metavar="DURATION",
+        parser=units.seconds,
+        show_default="1m",
+        help="How long a transaction may be open, up to 15m: only as long as output is being written.",
+    ),
+]
+
+
 def run(
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND", help="What to run for each batch, after two dashes.")
-    ],
-    source: Annotated[
-        str, typer.Option("--in", metavar="TOPIC", help="The topic to read.", autocompletion=topic_names)
-    ],
-    target: Annotated[
-        str, typer.Option("--out", metavar="TOPIC", help="The topic to write to.", autocompletion=topic_names)
-    ],
+    command: Command,
+    source: Source,
+    target: Target,
     group: Annotated[str, typer.Option(metavar="NAME", help="The group whose offsets say what was processed.")],
-    transactional_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", show_default="GROUP:OUT", help="The transactional id, which must not change between runs."
-        ),
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="End at the present end of each partition; left out, wait for new records.")
-    ] = False,
-    start: Annotated[
-        InitialPosition, typer.Option("--from", help="Where the group begins in a partition that it has no offset for.")
-    ] = "earliest",
-    format_: Annotated[
-        Format, typer.Option("--format", help="What a line is, in and out. A tab ends the key in key-value.")
-    ] = "value",
-    records_max: Annotated[
-        int, typer.Option("--batch", metavar="N", min=1, help="At most so many records are one batch.")
-    ] = 1_000,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="DURATION",
-            parser=units.seconds,
-            show_default="1m",
-            help="How long a transaction may be open, up to 15m: only as long as output is being written.",
-        ),
-    ] = limits.TRANSACTION_TIMEOUT_MS_DEFAULT / 1_000,
+    transactional_id: TransactionalId = None,
+    once: Once = False,
+    start: Start = "earliest",
+    format_: LineFormat = "value",
+    records_max: RecordsMax = 1_000,
+    timeout: Timeout = limits.TRANSACTION_TIMEOUT_MS_DEFAULT / 1_000,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
