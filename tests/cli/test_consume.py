@@ -19,7 +19,7 @@ from fenceline.errors import StoreUnavailableError
 from fenceline.format.batch import StoredRecord
 from fenceline.model.record import Record
 from fenceline_cli import options, output, positions, record_lines
-from fenceline_cli.commands.consume import outages
+from fenceline_cli.commands.consume import reading
 from fenceline_cli.commands.consume.reading import pages_through
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
@@ -293,17 +293,17 @@ AWAY = StoreUnavailableError("the service is away")
     ],
 )
 def test_a_reader_that_follows_goes_on_after_an_outage_and_tells_it_once(monkeypatch, capsys, script, away, told):
-    monkeypatch.setattr(outages, "_PAUSE_S", 0)
-    seen = list(pages_through(_Interrupted(*script), outages.Outages(_Away(away), "t", 2)))
+    monkeypatch.setattr(reading, "_PAUSE_S", 0)
+    seen = list(pages_through(_Interrupted(*script), reading.Outages(_Away(away), "t", 2)))
     assert seen == ["a", "b"]
     assert capsys.readouterr().err.count("waiting for the service") == told
 
 
 def test_each_outage_has_its_line(monkeypatch, capsys):
-    monkeypatch.setattr(outages, "_PAUSE_S", 0)
+    monkeypatch.setattr(reading, "_PAUSE_S", 0)
     client = _Away(1)
     reader = _Interrupted(AWAY, AWAY, "a", AWAY, "b")
-    for page in pages_through(reader, outages.Outages(client, "t", 1)):
+    for page in pages_through(reader, reading.Outages(client, "t", 1)):
         client.left = 2 if page == "a" else 0
     assert capsys.readouterr().err.count("waiting for the service") == 2
 
@@ -312,8 +312,8 @@ def test_an_outage_of_a_topic_without_new_records_has_its_line_also_after_an_ear
     """No page between them says that the first is over."""
     now, client = [0.0], _Away(0)
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None)
-    monkeypatch.setattr(outages, "time", clock)
-    through = outages.Outages(client, "t", 1)
+    monkeypatch.setattr(reading, "time", clock)
+    through = reading.Outages(client, "t", 1)
     for after_s, away, told in ((100, 0, 0), (1, 0, 1), (100, 0, 0), (100, 2, 1)):
         now[0], client.left = now[0] + after_s, away
         through.wait(AWAY)

@@ -13,7 +13,6 @@ from fenceline.model.requests import ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli import options
-from fenceline_cli.commands.recovery import compared_regions
 from fenceline_cli.commands.recovery import peer as verify_peer
 from fenceline_cli.main import app
 from tests.cli.fake_regions import connecting, record, world
@@ -44,7 +43,7 @@ def run(regions, monkeypatch):
     monkeypatch.setattr(options, "Client", connecting(regions, AheadRuntime()), raising=False)
     monkeypatch.setenv("FENCELINE_URL", "http://a")
     monkeypatch.setattr(
-        compared_regions, "fetched", lambda url: regions[url.split("/")[2]].objects["/" + url.split("/", 3)[3]]
+        verify_peer, "fetched", lambda url: regions[url.split("/")[2]].objects["/" + url.split("/", 3)[3]]
     )
     return lambda *arguments: CliRunner().invoke(app, [*map(str, arguments)])
 

@@ -101,18 +101,18 @@ def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
         rows.append(_replicated(regions, kib, 1))
         if kib < limits.REPLICATED_BYTES_MAX // KIB:
             rows.append(_replicated(regions, kib, limits.REPLICATED_BYTES_MAX // (kib * KIB)))
-    with _Regions(regions) as every:
-        every.append(KIB, 1)
-        every.settle()
-        every.snapshot()  # warm
-        every.clear()
+    with _Regions(regions) as world:
+        world.append(KIB, 1)
+        world.settle()
+        world.snapshot()  # warm
+        world.clear()
         for _ in range(SNAPSHOTS):
-            every.snapshot()
-        snapshot, counted = every.dollars / SNAPSHOTS, every.per(SNAPSHOTS)
-        quiet, quiet_counted = every.quiet_look(), every.per(1)
-        schedule = SCHEDULE_PER_MONTH * every.schedule()
-        every.subscribe()
-        consumed = every.quiet_look()
+            world.snapshot()
+        snapshot, counted = world.dollars / SNAPSHOTS, world.per(SNAPSHOTS)
+        quiet, quiet_counted = world.quiet_look(), world.per(1)
+        schedule = SCHEDULE_PER_MONTH * world.schedule()
+        world.subscribe()
+        consumed = world.quiet_look()
     polls = regions * QUEUES * prices.SQS_POLLS_PER_MONTH * prices.SQS_REQUEST
     quiet_month, consumed_month = (
         each * times + schedule + polls
@@ -133,19 +133,19 @@ def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
 def _replicated(regions: int, kib: int, batches: int) -> Row:
     """Count what ``batches`` appends of ``kib`` KiB cost until they are in all other regions, for each of them."""
     looks = APPENDS if batches == 1 else 1
-    with _Regions(regions) as every:
-        every.append(kib * KIB, 1)
-        every.settle()  # warm
-        every.clear()
+    with _Regions(regions) as world:
+        world.append(kib * KIB, 1)
+        world.settle()  # warm
+        world.clear()
         stored = 0
         for _ in range(looks):
-            stored += every.append(kib * KIB, batches, is_counted=False)
-            every.settle()
+            stored += world.append(kib * KIB, batches, is_counted=False)
+            world.settle()
         requests = looks * batches
-        each = every.dollars / requests
+        each = world.dollars / requests
         what = f"replicate to {regions - 1}, " + ("each at once" if batches == 1 else "1 MiB at once")
         per_gib = each * requests * prices.GIB / stored
-        return Row(f"{kib} KiB", what, each * prices.MILLION, per_gib, every.per(requests))
+        return Row(f"{kib} KiB", what, each * prices.MILLION, per_gib, world.per(requests))
 
 
 class _Regions:
