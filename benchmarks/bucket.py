@@ -1,4 +1,4 @@
-"""What measurements use of a bucket and a table: topics that a run removes at its end, and a log whose calls count."""
+"""A bucket and a table, for measurements: topics that a run removes at its end, and a log whose calls count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an append costs beyond the bare create of the same bytes, by the fastest client of S3 there is.
+"""The cost of an append beyond the bare create of the same bytes, by the fastest client of S3 there is.
 
 Rule: the bare side is what a program would do without the log: one conditional put by obstore, a client in Rust. Each
 request is sent once. The put of boto3 is measured beside it for scale. All sides take turns, in blocks.

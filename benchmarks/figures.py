@@ -1,4 +1,4 @@
-"""What measurements share: a row of the table, medians of calls that take turns, and figures of a load.
+"""Figures of measurements: a row of the table, medians of calls that take turns, and figures of a load.
 
 Rule: both sides of a ratio are measured in turn, in blocks, on the same store with the same bytes; figures are medians.
 Absolute times are this machine's; only the ratios can be compared.

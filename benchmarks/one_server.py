@@ -20,7 +20,7 @@ from fenceline_cli.dev_server.process import ServerProcess
 CLIENTS = (1, 8)
 ROUNDS = 3
 SMALL = KIB
-LARGE = KIB * KIB - 128  # of a record: with what any format adds, its batch stays below 1 MiB
+LARGE = KIB * KIB - 128  # with what any format adds to the record, its batch stays below 1 MiB
 SIZES = (("1 KiB", SMALL), ("1 MiB", LARGE))
 
 

@@ -39,7 +39,7 @@ _LEAD_S = 0.2  # from the last process that is ready to the start of all
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a race is.
+    """The plan of a race.
 
     Args:
         topic: One with a partition for the race, the first one, and another for each process to become warm on.

@@ -1,4 +1,4 @@
-"""What commands that hold a right share: its lease, its owner's name, and its end.
+"""A right that a command holds, such as a lock: its lease, its owner's name, and its end.
 
 Rule: such a command gives its right back at the end, or says how it was lost.
 """

@@ -29,7 +29,7 @@ app = typer.Typer(
 
 WATCH_MS = 1_000  # between two looks
 CANNOT_DRAW = ("dumb", "unknown")  # terminals that are written to as a pipe is
-ROWS_DRAWN = 8  # of each table, so that all fits on a terminal
+ROWS_DRAWN = 8  # in each table, so that all fits on a terminal
 
 REGION_COLUMNS = (
     "region", "connected", "suspended", "lag_records", "lag_ms", "last_seen_at", "answered_at", "problem",

@@ -46,15 +46,15 @@ DASHBOARD_MONTH = 3.00
 
 # Assumed, since these cannot be counted here. Change them to what you measure.
 LAMBDA_GB = 1_769 / 1024
-APPEND_MS = {1: 25, 64: 30, 1024: 80}  # of a produce request by KiB: nearly all of it is S3's time
-READ_MS = 60  # of a page of 1 MiB
-LOG_BYTES = 1_100  # of a request: Lambda's three lines, the gateway's one, and the function's own
-SEGMENTS_MS = 15  # of a peer's question for segments, or for a topic
-REPLICATE_MS = {"found": 120, "nothing": 40}  # of a look at a partition, which asks its peers and fetches segments
+APPEND_MS = {1: 25, 64: 30, 1024: 80}  # a produce request by KiB: nearly all of it is S3's time
+READ_MS = 60  # a page of 1 MiB
+LOG_BYTES = 1_100  # for each request: Lambda's three lines, the gateway's one, and the function's own
+SEGMENTS_MS = 15  # a peer asks for segments, or for a topic
+REPLICATE_MS = {"found": 120, "nothing": 40}  # a look at a partition: the peers are asked, and segments fetched
 # Lambda polls a queue five times at once, for 20 s each. AWS polls less only where no maximum of calls at once is set.
 SQS_POLLS_PER_MONTH = 5 * 3 * 60 * 24 * 30
-NOTIFY_MS = 15  # of a call that informs the other regions of a new segment
-SEGMENT_ENTRY_BYTES = 1_500  # of an answer that lists segments, for each: most is its signed URL
+NOTIFY_MS = 15  # a call that informs the other regions of a new segment
+SEGMENT_ENTRY_BYTES = 1_500  # for each segment of a list: most is its signed URL
 METRICS, ALARMS = 13, 25
-PEER_METRICS, PEER_ALARMS = 4, 10  # more of them, in a region with peers
-SWEEP_MS = 300  # of a run of the sweeper over few partitions
+PEER_METRICS, PEER_ALARMS = 4, 10  # so many more in a region with peers
+SWEEP_MS = 300  # a run of the sweeper over few partitions

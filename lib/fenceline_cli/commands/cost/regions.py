@@ -1,4 +1,4 @@
-"""What replication between regions costs on AWS: every request is counted on logs in memory, one for each region.
+"""The cost of replication between regions on AWS: every request is counted on logs in memory, one for each region.
 
 Rule: what is counted is the deployed path. Each new segment informs all regions, and these look at the partition. So
 looks that find nothing are counted, too. Messages that wait in a region together are one look. Only the functions' time
@@ -38,9 +38,9 @@ SQS_PER_MESSAGE = 3  # a send, a receive and a delete
 SUBSCRIPTION = "cost"
 MINUTE_MS = 60_000
 SCHEDULE_PER_MONTH = 30 * 24 * 60
-QUIET_LOOKS_PER_MONTH = 30 * 24 * 12  # of one partition in one region, each 5 minutes
+QUIET_LOOKS_PER_MONTH = 30 * 24 * 12  # one region looks at one partition each 5 minutes
 CONSUMED_LOOKS_PER_MONTH = SCHEDULE_PER_MONTH  # the same, where a replicated subscription reads
-QUEUES = 2  # of a region
+QUEUES_PER_REGION = 2
 SNAPSHOTS_PER_MONTH = 30 * 24 * 3600  # one a second, all the time
 
 
@@ -113,7 +113,7 @@ def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
         schedule = SCHEDULE_PER_MONTH * world.schedule()
         world.subscribe()
         consumed = world.quiet_look()
-    polls = regions * QUEUES * prices.SQS_POLLS_PER_MONTH * prices.SQS_REQUEST
+    polls = regions * QUEUES_PER_REGION * prices.SQS_POLLS_PER_MONTH * prices.SQS_REQUEST
     quiet_month, consumed_month = (
         each * times + schedule + polls
         for each, times in ((quiet, QUIET_LOOKS_PER_MONTH), (consumed, CONSUMED_LOOKS_PER_MONTH))

@@ -1,4 +1,4 @@
-"""What moving a subscription to another region would repeat, by partition, and what an operator should know before.
+"""The plan of a move of a subscription to another region: what would repeat, by partition, and the warnings.
 
 Rule: this only asks. A region that does not answer is left out, and the count is then an upper bound. A warning stops
 nothing, because a lost region must be left all the same.

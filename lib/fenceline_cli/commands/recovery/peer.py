@@ -34,7 +34,7 @@ TERMINAL_COLUMNS = ("topic", "partition", "origin", "id", "numbers", "records", 
 
 
 class Row(NamedTuple):
-    """What was found of one origin in one partition; without ``found``, nothing could be compared, as ``why`` says.
+    """The result for one origin in one partition; without ``found``, nothing could be compared, as ``why`` says.
 
     Attributes:
         is_lacking: Whether one region lacks what ``why`` names.

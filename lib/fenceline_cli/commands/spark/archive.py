@@ -1,4 +1,4 @@
-"""What ``fenceline spark archive`` prints: what a run added, or what a check found."""
+"""``fenceline spark archive``, run and printed: what a run added, or what a check found."""
 
 from __future__ import annotations
 

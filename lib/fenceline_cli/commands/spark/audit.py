@@ -1,4 +1,4 @@
-"""What ``fenceline spark audit`` prints: a line for each partition, what was found, and the page."""
+"""``fenceline spark audit``, run and printed: a line for each partition, what was found, and the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``fenceline spark replay`` asks for and prints: the positions as offsets, and how much was written."""
+"""``fenceline spark replay``, run and printed: the positions as offsets, and how much was written."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _PARSERS: dict[Format, inputs.Parse] = {
     "json": inputs.json_line,
 }
 PARTITIONS_MAX = 32  # in one batch: their offsets go in one request
-_BYTES_MAX = 8 * 1024 * 1024  # of a batch; a single page may exceed it
+_BYTES_MAX = 8 * 1024 * 1024  # in one batch; a single page may exceed it
 _PAGES_AHEAD = 16
 _LOOK_S = 0.2  # at whether the feed was closed
 _PAUSE_S = 0.5  # between two tries to read from a service that is away

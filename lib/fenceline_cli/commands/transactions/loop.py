@@ -50,7 +50,7 @@ _TELL_S = 10.0  # between two lines of progress, on a terminal
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one run was asked to do."""
+    """The arguments of one run."""
 
     source: str
     target: str
@@ -66,7 +66,7 @@ class Job:
 
 @dataclass(slots=True)
 class Progress:
-    """What was committed so far.
+    """The counts of what was committed so far.
 
     Attributes:
         is_committing: A commit is on its way, whose outcome is not known yet.
@@ -126,7 +126,7 @@ class Run:
             added = _Added(self, len(partitions), session, reader, feed)
             if not job.is_once:
                 held.callback(added.watch(client, job.source).close)
-            for batch in told(feed.batches(), self._progress):
+            for batch in with_progress(feed.batches(), self._progress):
                 self._is_away_told = False
                 self._process(batch, producer, session)
 
@@ -240,7 +240,7 @@ class _Added:
             self._read_to = self._owned_to
 
 
-def told(batches: Iterable[Batch], progress: Progress) -> Iterator[Batch]:
+def with_progress(batches: Iterable[Batch], progress: Progress) -> Iterator[Batch]:
     """Yield the batches, and on a terminal print the progress now and then."""
     before = time.monotonic()
     for batch in batches:
