@@ -35,10 +35,16 @@ def bar(what: str, total: int) -> Iterator[Callable[[int], object]]:
         yield lambda steps: progress.advance(task, steps)
 
 
-def progress_bar() -> Progress:
+def progress_bar(counts: str = "") -> Progress:
+    """Return a bar that shows the task, how much of it is done, and for how long it has gone on.
+
+    Args:
+        counts: A template of rich's fields in the place of "done/total".
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    shown = TextColumn(counts) if counts else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), shown, TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fenceline_cli.progress import progress_bar
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from fenceline.client import Producer
 
 _LOOK_S = 0.2
+_COUNTS = "{task.fields[count]:,} records, {task.fields[rate]:,.0f}/s"
 _PATIENCE_LOOKS = 15  # without an acknowledgement, before the line is printed
 
 
@@ -50,7 +53,7 @@ class Watch:
         self._progress: Progress | None = None
         # A bar would be in the way of a person who types the lines.
         if sys.stderr.isatty() and not (file is None and sys.stdin.isatty()):
-            self._progress = _bar()
+            self._progress = progress_bar(_COUNTS)
             total = None if file is None else file.stat().st_size or None  # `None` for a pipe, which has no size
             self._task = self._progress.add_task("producing", total=total, count=0, rate=0.0)
 
@@ -102,16 +105,3 @@ class Watch:
             return
         rate = acknowledged / max(self._progress.tasks[0].elapsed or 0, 0.001)
         self._progress.update(self._task, completed=self._bytes_read(), count=acknowledged, rate=rate)
-
-
-def _bar() -> Progress:
-    from rich.console import Console  # only here: loading it takes longer than the rest of this command
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[count]:,} records, {task.fields[rate]:,.0f}/s"),
-        TimeElapsedColumn(),
-    )
-    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -9,9 +9,19 @@ import typer
 
 from fenceline.service.log import Log
 from fenceline_cli import positions
-from fenceline_cli.commands.compact import PartitionNumber, chosen_partitions, show_views
+from fenceline_cli.commands.compact import PartitionNumber, show_views
 from fenceline_cli.commands.spark.session import borrowed_session, require_spark
-from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect, topic_names
+from fenceline_cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    IsSure,
+    TopicName,
+    Url,
+    chosen_partitions,
+    confirm,
+    connect,
+    topic_names,
+)
 from fenceline_cli.output import CommandError, print_json
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened
 
@@ -49,7 +59,7 @@ def compact(
     settings = chosen(data and data.resolve(), objects, items, region=region)  # workers may begin elsewhere
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
-        numbers = chosen_partitions(log, topic, partition)
+        numbers = chosen_partitions(topic, log.topics.get(topic).partitions, partition)
         for number in numbers:
             log.partitions.check_compacts(topic, number)  # before Spark, which takes much longer to start
         with borrowed_session(f"compact {topic}") as spark:
