@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 from fenceline.client import Client
 from fenceline.format import batch, keys
 from fenceline.model.record import Record
-from fenceline.model.transaction import OnceMark, ProducerPair
-from fenceline.ports import Delete
+from fenceline.model.transaction import ProducerPair
+from fenceline.ports import Delete, Put
 from fenceline.transactions import item_store
 from fenceline.transactions.item import ProducerIdItem, TopicPartitions, TransactionItem
-from fenceline.transactions.once import OnceItem
 from fenceline_cli import options, output
 from fenceline_cli.commands.transactions import command as transactions
 from fenceline_cli.main import app
@@ -163,7 +162,8 @@ MARK = {"app_id": "spark.q:1", "version": 7, "note": "run-2", "committed_at": 1_
 
 @pytest.fixture
 def committed(wire):
-    wire.service.items.write([OnceItem(OnceMark(**MARK)).put(wire.clock)])
+    app_id, *members = MARK.items()
+    wire.service.items.write([Put(keys.once_item(app_id[1]), dict(members), 1, expected=None)])
 
 
 def test_what_an_application_has_committed_is_shown(wire, run, committed):
