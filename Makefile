@@ -102,12 +102,14 @@ models: .venv/ready-demo ## check the models of the protocol, and each guard of 
 
 PLOTTED := build/bench-latencies.png
 
-bench: setup $(if $(PLOT),.venv/ready-plot) ## measure, as ratios in one run: embedded, on real servers, cold starts, regions; PLOT=1 draws latencies
-	$(BIN)/fenceline bench
+bench: setup $(if $(PLOT),.venv/ready-plot) ## measure, as ratios in one run: on a disk, on real servers, cold starts, regions; PLOT=1 draws; ARGS=… is for a part
+	$(BIN)/python -m benchmarks $(ARGS)
+ifndef ARGS
 	$(BIN)/python -m benchmarks.real_servers$(if $(PLOT), --plot $(PLOTTED))
 	$(BIN)/python -m benchmarks.s2_lite
 	$(BIN)/python -m benchmarks.functions
 	$(BIN)/python -m benchmarks.regions
+endif
 
 bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka and its connector, which Maven fetches; fifteen minutes, on Linux
 	$(BIN)/python -m benchmarks.spark

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from multiprocessing import Pool
 
-from fenceline_cli.benchmark.figures import percentile
+from benchmarks.figures import percentile
 from tests.simulation.log.pace import (
     CLAIMS,
     ENDS,
@@ -55,7 +55,7 @@ class Cell:
     load: Load
     waits_ms: list[float] = field(default_factory=list)
     markers_ms: list[float] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)  # of the slowest process, of an equal share, in each seed
+    shares: list[float] = field(default_factory=list)  # in each seed: what the slowest process has of an equal share
     creates: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 

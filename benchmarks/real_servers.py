@@ -54,7 +54,7 @@ def measure(options: Sequence[str]) -> int:
             proxied(objects, request_delay_s=FAR_S, new_loop=uvloop.new_event_loop) as far,
         ):
             urls = {"AWS_ENDPOINT_URL_S3": objects, "AWS_ENDPOINT_URL_DYNAMODB": items}
-            command = [sys.executable, "-m", "fenceline_cli.main", "bench", *STORES, "--slow-endpoint", far.url]
+            command = [sys.executable, "-m", "benchmarks", *STORES, "--slow-endpoint", far.url]
             environment = {**os.environ, **CREDENTIALS, **urls}
             used_s = time.process_time()  # from here on only the proxy works in this process
             code = subprocess.run([*command, *options], env=environment, check=False).returncode

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from statistics import median
 
+from benchmarks.figures import percentile
 from benchmarks.region_servers import PARTITIONS, SUBSCRIPTION, TOPIC, await_connected, await_level
 from fenceline import Client, Record
 from fenceline.errors import FencelineError
@@ -123,9 +124,9 @@ class Steady:
             "lost": len(expected - copies.keys()),
             "twice": sum(count > 1 for count in copies.values()),
             "lag_p50_ms": 1000 * median(lags),
-            "lag_p99_ms": 1000 * _percentile(lags, 99),
+            "lag_p99_ms": 1000 * percentile(lags, 99),
             "cursor_p50_ms": 1000 * median(syncs),
-            "cursor_p99_ms": 1000 * _percentile(syncs, 99),
+            "cursor_p99_ms": 1000 * percentile(syncs, 99),
             "never_synced": sum(took == float("inf") for took in syncs),
         }
 
@@ -158,7 +159,3 @@ def _when(seen: Sequence[tuple[int, float]], offset: int) -> float:
     """Return when ``offset`` was first reached; never is infinite."""
     at = bisect_left(seen, (offset, 0.0))
     return seen[at][1] if at < len(seen) else float("inf")
-
-
-def _percentile(values: Sequence[float], percent: int) -> float:
-    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]

@@ -26,13 +26,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.bucket import Scratch
+from benchmarks.figures import Row
+from benchmarks.one_server import CLIENTS, LARGE, SIZES, SMALL, post_of
 from benchmarks.real_servers import STORES
+from benchmarks.thin_client import Post, load
 from fenceline import limits
 from fenceline.settings import Settings
-from fenceline_cli.benchmark.one_server import CLIENTS, LARGE, SIZES, SMALL, post_of
-from fenceline_cli.benchmark.run import Row
-from fenceline_cli.benchmark.scratch import Scratch
-from fenceline_cli.benchmark.thin_client import Post, load
 from fenceline_cli.dev_server.process import ServerProcess
 from fenceline_cli.output import print_json, print_rows
 from fenceline_cli.stores import prepare

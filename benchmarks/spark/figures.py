@@ -1,4 +1,4 @@
-"""What was measured, as a table and as JSON."""
+"""The figures, as a table and as JSON."""
 
 from __future__ import annotations
 

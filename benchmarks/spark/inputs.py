@@ -1,4 +1,4 @@
-"""What is read and written: real reviews, and records of 1 KiB, as rows and as batches.
+"""The records that are read and written: real reviews, and records of 1 KiB, as rows and as batches.
 
 Rule: both systems get the same records, each in its key's partition by Kafka's murmur2.
 """
@@ -24,11 +24,11 @@ REVIEWS = Path(__file__).parents[2] / "examples" / "data" / "anonreviews.csv.bz2
 PARTITIONS = 8
 BATCH_BYTES = 1_000_000  # a producer's, before compression
 KIB = 1024
-FILES = 2  # of a DataFrame, a task each
+FILES = 2  # in a DataFrame, with a task each
 COLUMNS = "key binary, value binary"
 # What a producer of Kafka needs to make batches as large; its default is 16 KiB.
 LARGE_BATCHES = {"kafka.batch.size": "1000000", "kafka.linger.ms": "50"}
-_FIELDS_BYTES = 16  # of a record, at most, beside its key and value
+_FIELDS_BYTES = 16  # in a record, at most, beside its key and value
 
 
 @cache

@@ -29,7 +29,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a number of rows took, in seconds."""
+    """The time that a number of rows took, in seconds."""
 
     rows: int
     wall_s: float

@@ -15,7 +15,7 @@ from benchmarks.spark.rivals import Kafka
 
 @dataclass(frozen=True)
 class Systems:
-    """What takes part in a run.
+    """The systems that take part in a run.
 
     Args:
         kafka: ``None`` without a rival.

@@ -107,7 +107,7 @@ def _waited_for(stream: BinaryIO) -> int | None:
 
 
 def _lines(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    begun: list[bytes] = []  # pieces of a line without its end
+    begun: list[bytes] = []  # pieces, while the line's end has not come
     for block in blocks:
         lines = block.split(b"\n")
         if len(lines) > 1:

@@ -1,6 +1,6 @@
 """The command line: the options of ``fenceline`` itself, and its start and end.
 
-Not here: the commands. Each is a module of ``commands``, loaded when the command is called (``command_table``).
+Not here: the commands. Each is loaded when the command is called (``command_table``).
 """
 
 from __future__ import annotations

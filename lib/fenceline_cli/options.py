@@ -125,12 +125,16 @@ def confirm(is_sure: bool, question: str, what: str) -> None:
 
 
 def partitions_of(client: Client, topic: str, partition: int | None) -> list[int]:
-    """Return the partitions that a command works on: the one that it was given, or all of ``topic``.
+    """As ``chosen_partitions``; the service says how many ``topic`` has."""
+    return chosen_partitions(topic, client.topic(topic).partitions, partition)
+
+
+def chosen_partitions(topic: str, count: int, partition: int | None) -> list[int]:
+    """Return the partitions that a command works on: the one that it was given, or all ``count`` of ``topic``.
 
     Raises:
         CommandError: The topic has no such partition.
     """
-    count = client.topic(topic).partitions
     if partition is None:
         return list(range(count))
     if not 0 <= partition < count:

@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, each error as one line on stderr.
+"""The output of commands: results on stdout, each error as one line on stderr.
 
 Rule: on a terminal results are tables; through a pipe they are plain lines with tabs, and ``--json`` is for programs.
 An error states its code, what happened and what to do, with ``--json`` as one JSON object. The exit code says what to
@@ -77,7 +77,8 @@ _EXTRA_OF = {
     **dict.fromkeys(("boto3", "botocore", "obstore"), "aws"),
 }
 
-_UsageError: Any = typer.BadParameter.__bases__[0]  # of typer's own click, which does not export it
+# typer's own click has this class, and typer does not export it.
+_UsageError: Any = typer.BadParameter.__bases__[0]
 
 
 class CommandError(Exception):
@@ -93,7 +94,7 @@ class CommandError(Exception):
 
 
 class RegionError(CommandError):
-    """What the service of one of several regions answered; the line names the region, and the option for its URL."""
+    """An answer of one of several regions' services; the line names the region, and the option for its URL."""
 
     def __init__(self, error: FencelineError, region: str, option: str) -> None:
         what_to_do = _what_to_do(error)

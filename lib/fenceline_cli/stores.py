@@ -6,7 +6,7 @@ Rule: stores that can't be used are refused before anything is done, in one line
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -163,8 +163,10 @@ def opened(
         raise CommandError(f"there is no such directory; name the one that 'fenceline dev' works in: {data}")
     runtime = wiring.runtime_of(settings)
     with _facts_as_errors():
+        object_store: wiring.Objects
+        item_store: wiring.Items
         if settings.is_embedded:
-            object_store, item_store = _opened_directory(settings, runtime.now_ms, is_alone=is_alone)
+            object_store, item_store = open_directory(settings.data_dir, now_ms=runtime.now_ms, is_alone=is_alone)
         else:
             object_store, item_store = wiring.stores_of(settings, now_ms=runtime.now_ms)
         try:
@@ -176,12 +178,6 @@ def opened(
         finally:
             object_store.close()
             item_store.close()
-
-
-def _opened_directory(
-    settings: Settings, now_ms: Callable[[], int], *, is_alone: bool
-) -> tuple[wiring.Objects, wiring.Items]:
-    return open_directory(settings.data_dir, now_ms=now_ms, is_alone=is_alone)
 
 
 def _check(objects: wiring.Objects, items: wiring.Items, *, is_create: bool = False) -> None:

@@ -18,9 +18,9 @@ from fenceline.client.topic_watch import LOOK_MS
 from fenceline.errors import StoreUnavailableError
 from fenceline.format.batch import StoredRecord
 from fenceline.model.record import Record
-from fenceline_cli import options, output
-from fenceline_cli.commands import outages, places, record_format
-from fenceline_cli.commands.consume_span import pages_through
+from fenceline_cli import options, output, positions, record_lines
+from fenceline_cli.commands.consume import reading
+from fenceline_cli.commands.consume.reading import pages_through
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
 from tests.support.patience import wait_until
@@ -146,13 +146,13 @@ def test_what_is_no_place_no_pattern_or_no_format_is_told(run, options, exit_cod
 
 def test_a_time_ago_is_counted_from_now():
     before = time.time_ns() // 1_000_000
-    place = places.parse("-1.5h", "--from")
+    place = positions.parse("-1.5h", "--from")
     assert place.kind == "time"
     assert before <= place.number + 5_400_000 <= time.time_ns() // 1_000_000
-    assert places.parse("-99999d", "--from").number == 0
+    assert positions.parse("-99999d", "--from").number == 0
     for text in ("", "-", "--5", "5-", "٣", "²", "1e3", "9" * 20, "@"):
         with pytest.raises(CommandError):
-            places.parse(text, "--from")
+            positions.parse(text, "--from")
 
 
 # Formats
@@ -169,11 +169,11 @@ def test_a_time_ago_is_counted_from_now():
 )
 def test_a_template_is_filled_in_as_kcat_does(template, expected):
     record = StoredRecord(42, 7, b"k\xff", b"v\n", [("a", b"1"), ("a", b""), ("b", None)])
-    assert record_format.compiled(template, "orders")(3, record) == expected
+    assert record_lines.compiled(template, "orders")(3, record) == expected
 
 
 def test_what_is_null_is_empty_in_a_template_and_has_the_length_minus_one():
-    line_of = record_format.compiled("%k %s %K %S|", "t")
+    line_of = record_lines.compiled("%k %s %K %S|", "t")
     assert line_of(0, StoredRecord(0, 0, None, None, [])) == b"  -1 -1|"
     assert line_of(0, StoredRecord(0, 0, b"", b"", [])) == b"  0 0|"
 
@@ -293,17 +293,17 @@ AWAY = StoreUnavailableError("the service is away")
     ],
 )
 def test_a_reader_that_follows_goes_on_after_an_outage_and_tells_it_once(monkeypatch, capsys, script, away, told):
-    monkeypatch.setattr(outages, "_PAUSE_S", 0)
-    seen = list(pages_through(_Interrupted(*script), outages.Outages(_Away(away), "t", 2)))
+    monkeypatch.setattr(reading, "_PAUSE_S", 0)
+    seen = list(pages_through(_Interrupted(*script), reading.Outages(_Away(away), "t", 2)))
     assert seen == ["a", "b"]
     assert capsys.readouterr().err.count("waiting for the service") == told
 
 
 def test_each_outage_has_its_line(monkeypatch, capsys):
-    monkeypatch.setattr(outages, "_PAUSE_S", 0)
+    monkeypatch.setattr(reading, "_PAUSE_S", 0)
     client = _Away(1)
     reader = _Interrupted(AWAY, AWAY, "a", AWAY, "b")
-    for page in pages_through(reader, outages.Outages(client, "t", 1)):
+    for page in pages_through(reader, reading.Outages(client, "t", 1)):
         client.left = 2 if page == "a" else 0
     assert capsys.readouterr().err.count("waiting for the service") == 2
 
@@ -312,8 +312,8 @@ def test_an_outage_of_a_topic_without_new_records_has_its_line_also_after_an_ear
     """No page between them says that the first is over."""
     now, client = [0.0], _Away(0)
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None)
-    monkeypatch.setattr(outages, "time", clock)
-    through = outages.Outages(client, "t", 1)
+    monkeypatch.setattr(reading, "time", clock)
+    through = reading.Outages(client, "t", 1)
     for after_s, away, told in ((100, 0, 0), (1, 0, 1), (100, 0, 0), (100, 2, 1)):
         now[0], client.left = now[0] + after_s, away
         through.wait(AWAY)

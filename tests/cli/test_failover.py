@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from fenceline import errors
 from fenceline_cli import options
 from fenceline_cli.main import app
-from tests.cli.fake_regions import NOW_MS, connecting, record, region_status, snapshot, world
+from tests.cli.served_regions import NOW_MS, answers, connecting, region_status, snapshot, world
 from tests.support.results import error_line, last_line, lines
 from tests.support.runtime import AheadRuntime
 
@@ -21,15 +21,26 @@ SNAPSHOT = ("POST", "replication/snapshots", {})
 
 
 @pytest.fixture
-def regions():
+def marks():
+    """The mark and the backlog of the subscription in each partition, for each region that has it."""
+    return {"a": {0: (100, 3), 1: (50, 0)}, "b": {0: (80, 10), 1: (40, 2)}}
+
+
+@pytest.fixture
+def plain():
+    """The regions where the subscription is not replicated."""
+    return ""
+
+
+@pytest.fixture
+def regions(marks, plain):
     """Both regions have the subscription; b does not know of 7 acknowledgements in partition 0 and 2 in partition 1."""
-    regions = world("a", "b")
-    regions["a"].cursors = {"s": {0: (100, 3), 1: (50, 0)}}
-    regions["b"].cursors = {"s": {0: (80, 10), 1: (40, 2)}}
-    for region in regions.values():
-        region.replicated = {"s"}
-    regions["b"].status = {"regions": [region_status("a")]}
-    return regions
+    with world("a", "b", "c", serves="ab") as regions:
+        for name, of_region in marks.items():
+            regions[name].subscribe(of_region, is_replicated=name not in plain)
+        regions["a"].status, regions["b"].status = {}, {"regions": [region_status("a")]}
+        regions["a"].scripts["startSnapshot"] = answers(snapshot_id="snap")
+        yield regions
 
 
 @pytest.fixture
@@ -59,7 +70,9 @@ def completes(regions):
         elif len(looks) == 3:
             a.status = {"snapshots": [snapshot(0, 98, {"b": 85}), snapshot(1, 60, {"b": 42})]}
         elif len(looks) == 4:
-            b.cursors = {"s": {0: (85, 4), 1: (42, 0)}}
+            b.outside.acknowledge("t", "s", 0, cumulative=84)
+            b.outside.acknowledge("t", "s", 0, individual=[86])
+            b.outside.acknowledge("t", "s", 1, cumulative=41)
 
     a.on_asked = on_asked
     return looks
@@ -177,11 +190,16 @@ def test_a_link_that_is_broken_in_the_other_direction_is_told_too(run, regions, 
     assert run(*MOVE, "--yes").stderr == f"warning: {expected}\n"
 
 
-@pytest.mark.parametrize(("backlog", "lag", "lacking"), [(7, 0, 3), (7, 2, 1), (7, 3, None), (10, 0, None)])
-def test_a_smaller_backlog_that_no_lag_explains_is_told(run, regions, backlog, lag, lacking):
+def ending_with(backlog):
+    return {"a": {0: (100, 10), 1: (50, 0)}, "b": {0: (100, backlog), 1: (40, 2)}}
+
+
+@pytest.mark.parametrize(
+    ("marks", "lag", "lacking"),
+    [(ending_with(7), 0, 3), (ending_with(7), 2, 1), (ending_with(7), 3, None), (ending_with(10), 0, None)],
+)
+def test_a_smaller_backlog_that_no_lag_explains_is_told(run, regions, lag, lacking):
     """Records of a topic that was deleted and created again are missing for good, although both links work."""
-    regions["a"].cursors = {"s": {0: (100, 10), 1: (50, 0)}}
-    regions["b"].cursors = {"s": {0: (100, backlog), 1: (40, 2)}}
     regions["b"].status = {"regions": [region_status("a", lag_records=lag)]}
     told = run(*MOVE, "--yes").stderr
     expected = f"warning: the backlog in b is smaller by {lacking}: b lacks records, or more are acknowledged there\n"
@@ -199,7 +217,7 @@ def test_a_move_that_another_one_has_undone_meanwhile_is_not_said_to_be_made(run
 
     def on_asked(method, path):
         if method == "GET" and MOVED in b.changes():
-            b.active["s"] = "a"
+            b.outside.set_active_region("t", "s", "a")
 
     b.on_asked = on_asked
     result = run(*MOVE, "--yes")
@@ -229,17 +247,16 @@ def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):
     assert result.stdout.splitlines()[1] == "0\t\t\t80\t10\t10"
     assert result.stdout.splitlines()[-2] == "moved s of t active_region=b: at most 12 records repeat"
     assert regions["b"].changes() == [CREATED, MOVED]
-    assert regions["a"].asked == []
+    assert regions["a"].sent == []
 
 
+@pytest.mark.parametrize("marks", [{}])
 def test_a_missing_subscription_is_created_at_earliest(run, regions):
     regions["a"].is_down = True
     b = regions["b"]
-    b.cursors = {}
-    b.logs = {0: [record(offset, "a", offset - 3) for offset in range(4, 9)]}
-    b.log_starts = {0: 4, 1: 7}
-    b.segments = {0: [{"base_offset": 4, "next_offset": 9, "bytes": 1, "url": "/x", "origin": "a", "records": 5}]}
-    b.segments[0][0]["aborted"] = []
+    for partition, (start, end) in {0: (4, 9), 1: (7, 7)}.items():
+        b.fill(*[b"a record"] * end, partition=partition)
+        b.outside.trim("t", partition, start)
     moved = json.loads(run(*MOVE, "--yes", "--json").stdout)
     assert (moved["created"], moved["repeats_before"], moved["at_most"]) == (True, 5, True)
     assert (moved["answered"], moved["told"], moved["snapshot_id"]) == (False, False, None)
@@ -247,8 +264,8 @@ def test_a_missing_subscription_is_created_at_earliest(run, regions):
     assert b.changes() == [CREATED, MOVED]
 
 
+@pytest.mark.parametrize("marks", [{"b": {0: (80, 10), 1: (40, 2)}}])
 def test_a_region_that_is_lost_with_its_stores_has_nothing_to_say(run, regions):
-    regions["a"].cursors = {}
     result = run(*MOVE, "--yes")
     assert result.stdout.splitlines()[-2] == "moved s of t active_region=b: at most 12 records repeat"
     assert "a was not told, so consumers there may go on: it has no such subscription" in result.stderr
@@ -256,21 +273,21 @@ def test_a_region_that_is_lost_with_its_stores_has_nothing_to_say(run, regions):
 
 
 def test_a_region_that_lacks_the_topic_is_said_to_lack_the_topic(run, regions):
-    regions["a"].missing = True
+    regions["a"].outside.delete_topic("t")
     assert "a was not told, so consumers there may go on: it has no such topic" in run(*MOVE, "--yes").stderr
 
 
+@pytest.mark.parametrize("plain", ["b"])
 def test_a_plain_subscription_is_not_taken_for_a_replicated_one(run, regions):
     """Its mark may be beyond records that no consumer was offered."""
-    regions["b"].replicated = set()
     told = error_line(run(*MOVE, "--yes"))
     assert "s is not replicated in b" in told
     assert "'fenceline subscription create t s --replicated --url http://b'" in told
     assert regions["a"].changes() + regions["b"].changes() == []
 
 
+@pytest.mark.parametrize("plain", ["a"])
 def test_a_plain_subscription_that_is_left_has_no_snapshot_and_is_warned_of(run, regions):
-    regions["a"].replicated = set()
     result = run(*MOVE, "--yes")
     warning, command = result.stderr.split("; run ")
     assert (result.exit_code, warning.partition(", ")[0]) == (0, "warning: s is not replicated in a")
@@ -279,7 +296,8 @@ def test_a_plain_subscription_that_is_left_has_no_snapshot_and_is_warned_of(run,
 
 
 def test_partitions_that_the_other_region_lacks_are_named(run, regions):
-    del regions["b"].cursors["s"][1]
+    regions["b"].recreate(partitions=1, regions=["a", "b", "c"])
+    regions["b"].subscribe({0: (80, 10)})
     result = run(*MOVE, "--yes")
     assert "warning: b has no partition 1; its records wait until it has" in result.stderr
     assert result.stdout.splitlines()[2] == "1\t50\t0\t\t\t0"
@@ -326,8 +344,14 @@ def test_ctrl_c_at_the_question_ends_the_command_as_anywhere_else(run, regions, 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda a, b: (a.cursors.clear(), b.cursors.clear()), "neither a nor b has a subscription s of t"),
-        (lambda a, b: setattr(b, "regions", ("b", "c")), "topic t in b is not connected with a: regions=b,c"),
+        (
+            lambda a, b: [one.outside.delete_subscription("t", "s") for one in (a, b)],
+            "neither a nor b has a subscription s of t",
+        ),
+        (
+            lambda a, b: b.outside.alter_topic("t", regions=["b", "c"]),
+            "topic t in b is not connected with a: regions=b,c",
+        ),
         (
             lambda a, b: setattr(b, "refusals", {"/v1/topics/t": errors.UnknownTopicOrPartitionError("none")}),
             "UNKNOWN_TOPIC_OR_PARTITION: region b: none (",

@@ -17,7 +17,7 @@ from fenceline import errors
 from fenceline.client import Client
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
-from fenceline_cli.commands.produce_watch import Watch
+from fenceline_cli.commands.produce.watch import Watch
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.results import last_line, lines
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from fenceline.client import Client
-from fenceline_cli.commands import produce_input
+from fenceline_cli.commands.produce import stop as produce_input
 from fenceline_cli.dev_server.process import ServerProcess
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.results import hears_ctrl_c
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 COMMAND = ["produce", "t", "--url"]
 PROGRAM = """
 from fenceline_cli import main
-from fenceline_cli.commands import produce_input
+from fenceline_cli.commands.produce import stop as produce_input
 produce_input.GRACE_S = {}
 main.main()
 """

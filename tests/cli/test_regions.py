@@ -2,16 +2,19 @@
 
 import io
 import json
+import re
 import sys
+from dataclasses import asdict
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
 
 from fenceline import errors
 from fenceline_cli import options
-from fenceline_cli.commands import replication_view
+from fenceline_cli.commands import replication
 from fenceline_cli.main import app
-from tests.cli.fake_regions import NOW_MS, connecting, region_status, snapshot, world
+from tests.cli.served_regions import NOW_MS, answers, connecting, region_status, snapshot, world
 from tests.support.results import error_line, lines
 from tests.support.runtime import AheadRuntime
 
@@ -20,7 +23,8 @@ SEEN = "2023-11-14T22:13:20Z"  # NOW_MS
 
 @pytest.fixture
 def regions():
-    return world("a", "b", "c")
+    with world("a", "b", "c") as regions:
+        yield regions
 
 
 @pytest.fixture
@@ -45,12 +49,14 @@ GAP = {"partition": 1, "region": "b", "from_offset": 30, "to_offset": 42, "recor
 
 
 def test_a_topic_is_created_in_several_regions_and_its_regions_are_changed(run, a):
-    created = lines(run("topic", "create", "t", "--regions", "a, b"))
-    assert created == ["created t partitions=1 topic_id=id-a regions=a,b"]
-    assert a.changes()[-1][2]["regions"] == ["a", "b"]
+    created = lines(run("topic", "create", "u", "--regions", "a, b"))
+    topic = a.outside.topic("u")
+    assert created == [f"created u partitions=1 topic_id={topic.topic_id} regions=a,b"]
+    assert topic.regions == ["a", "b"]
 
-    assert lines(run("topic", "alter", "t", "--regions", "a,b,c"))[0].endswith("regions=a,b,c")
+    assert lines(run("topic", "alter", "u", "--regions", "a,b,c"))[0].endswith("regions=a,b,c")
     assert a.changes()[-1][2] == {"regions": ["a", "b", "c"]}
+    assert a.outside.topic("u").regions == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("command", ["create", "alter"])
@@ -62,7 +68,7 @@ def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expect
     told = error_line(run("topic", command, "t", "--regions", given), exit_code=2)
     assert expected in told
     assert f"(see 'root topic {command} --help')" in told.replace("fenceline", "root")
-    assert a.asked == []
+    assert a.sent == []
 
 
 @pytest.mark.parametrize("command", ["suspend", "resume"])
@@ -70,7 +76,7 @@ def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expect
 def test_what_can_name_no_region_is_quoted_as_it_was_given(run, a, command, given):
     told = error_line(run("regions", command, "t", given), exit_code=2)
     assert f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {given!r}" in told
-    assert a.asked == []
+    assert a.sent == []
 
 
 def test_a_terminal_shows_the_problem_of_a_region_after_the_table(run, a, monkeypatch, capsys):
@@ -98,9 +104,10 @@ def test_an_error_of_a_service_steers_no_terminal(run, a):
     assert error_line(run("topic", "create", "t", "--regions", "a,x")).isprintable()
 
 
-def test_a_region_that_is_no_peer_is_refused_by_the_service(run, a):
-    a.refusals["/v1/topics"] = errors.InvalidRequestError("x is no peer of this region", field="regions")
-    assert "INVALID_REQUEST: x is no peer" in error_line(run("topic", "create", "t", "--regions", "a,x"))
+def test_a_region_that_is_no_peer_is_refused_by_the_service(run):
+    assert "INVALID_REQUEST: regions may name this region and its peers: region=x" in error_line(
+        run("topic", "create", "u", "--regions", "a,x")
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,14 +139,18 @@ def test_regions_are_listed_with_the_own_one_first(run, a):
 
 
 def test_a_region_is_suspended_and_resumed(run, a):
+    a.region.log.replication.run("t", 0)  # asks the others, and is answered
     assert lines(run("regions", "suspend", "t", "b")) == ["suspended b for t; 'fenceline regions resume t b' ends it"]
+    assert [one.suspended for one in a.outside.replication("t").regions] == [True, False]
     assert lines(run("regions", "resume", "t", "b")) == ["resumed b for t state=connected"]
-    assert json.loads(run("regions", "suspend", "t", "b", "--json").stdout) == region_status("b", suspended=True)
+    assert [one.suspended for one in a.outside.replication("t").regions] == [False, False]
+    suspended = json.loads(run("regions", "suspend", "t", "b", "--json").stdout)
+    assert suspended == asdict(a.outside.replication("t").regions[0])
+    assert suspended["suspended"]
     paths = [path for _, path, _ in a.changes()]
     assert paths == [f"replication/regions/b/{what}" for what in ("suspend", "resume", "suspend")]
 
-    a.refusals["/v1/topics/t/replication/regions/a/suspend"] = errors.InvalidRequestError("a is the own region")
-    assert "INVALID_REQUEST: a is the own region" in error_line(run("regions", "suspend", "t", "a"))
+    assert "INVALID_REQUEST: this is the region that was asked" in error_line(run("regions", "suspend", "t", "a"))
 
 
 @pytest.fixture
@@ -163,14 +174,14 @@ def test_a_status_shows_lag_problems_gaps_and_the_newest_snapshots(run, busy):
     assert [line.split("\t") for line in lines(run("replication", "status", "t"))] == [
         ["region", "a"],
         ["skipped_records", "3"],
-        list(replication_view.REGION_COLUMNS),
+        list(replication.REGION_COLUMNS),
         ["b", "true", "false", "20", "1500", SEEN, SEEN, "gap"],
-        [*replication_view.GAP_COLUMNS, "command"],
+        [*replication.GAP_COLUMNS, "command"],
         ["1", "b", "30", "42", "12", "fenceline replication skip t -p 1 --from b --to 42"],
-        list(replication_view.SNAPSHOT_COLUMNS),
+        list(replication.SNAPSHOT_COLUMNS),
         ["0", "snap", "10", "b:7 c:8", SEEN, "true"],
         ["1", "snap", "90", "b:70", SEEN, "false"],
-        list(replication_view.PENDING_COLUMNS),
+        list(replication.PENDING_COLUMNS),
         ["0", "next", SEEN, "b c"],
     ]
     assert json.loads(run("replication", "status", "t", "--json").stdout) == {"region": "a", **busy}
@@ -197,7 +208,7 @@ def test_a_watch_prints_a_line_for_each_region_until_ctrl_c_and_outlasts_a_silen
     result = run("replication", "status", "t", "--watch")
     assert result.exit_code == 130
     header, *rows = [line.split("\t") for line in result.stdout.splitlines()]
-    assert header == list(replication_view.WATCH_COLUMNS)
+    assert header == list(replication.WATCH_COLUMNS)
     assert [row[1:] for row in rows] == 2 * [["b", "true", "false", "20", "1500", "gap"]]
     (warning,) = result.stderr.splitlines()
     assert warning.startswith("warning: STORE_UNAVAILABLE")
@@ -221,7 +232,7 @@ def test_a_terminal_shows_what_a_look_found_and_that_it_is_old(busy):
 
     found = replication_of([{"region": "a", **busy, "has_more": False}])
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(replication_view.drawn("t", found, "STORE_UNAVAILABLE: away"))
+    console.print(replication.drawn("t", found, "STORE_UNAVAILABLE: away", width=80))
     shown = [line.strip() for line in console.export_text().splitlines()]
     assert shown[:2] == ["t in region a   skipped records: 3", "no newer answer: STORE_UNAVAILABLE: away"]
     assert "│ b      │ connected │             20 │     1,500 │ 22:13:20Z │" in shown
@@ -230,7 +241,29 @@ def test_a_terminal_shows_what_a_look_found_and_that_it_is_old(busy):
     assert shown[-2:] == ["b: gap", "fenceline replication skip t -p 1 --from b --to 42"]
 
 
+def test_a_narrow_terminal_shows_the_same_without_a_broken_word(run, busy, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "44")
+    with pytest.raises(SystemExit, match="0"):
+        app(["replication", "status", "t"])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "│" not in shown
+    assert max(map(len, shown.splitlines())) <= 44
+    words = " ".join(shown.split())
+    for some in ("region b, state connected", "lag in ms 1500", "from_offset 30, to_offset 42", "offsets b:7 c:8"):
+        assert some in words
+
+
+def test_a_terminal_that_cannot_be_redrawn_gets_a_line_for_each_region(run, a, busy, three_looks, monkeypatch):
+    monkeypatch.setattr(replication, "sys", Mock(stdout=Mock(isatty=lambda: True)))
+    monkeypatch.setenv("TERM", "dumb")
+    header, *_ = run("replication", "status", "t", "--watch").stdout.splitlines()
+    assert header.split("\t") == list(replication.WATCH_COLUMNS)
+
+
 def test_a_snapshot_is_started(run, a):
+    a.scripts["startSnapshot"] = answers(snapshot_id="snap")
     assert lines(run("replication", "snapshot", "t")) == ["started a snapshot of t snapshot_id=snap"]
     assert json.loads(run("replication", "snapshot", "t", "--json").stdout) == {"snapshot_id": "snap", "topic": "t"}
     a.refusals["/v1/topics/t/replication/snapshots"] = errors.InvalidRequestError("the topic is in one region")
@@ -240,7 +273,13 @@ def test_a_snapshot_is_started(run, a):
 SKIP = ("replication", "skip", "t", "-p", 1, "--from", "b", "--to", 42)
 
 
-def test_a_gap_is_given_up_after_a_question_that_says_how_many(run, a, busy, monkeypatch):
+@pytest.fixture
+def skips(a):
+    """A skip gives up 12 records."""
+    a.scripts["skipGap"] = answers(skipped_records=12)
+
+
+def test_a_gap_is_given_up_after_a_question_that_says_how_many(run, a, busy, skips, monkeypatch):
     assert "gives up 12 records of b in t/1 for good; say --yes" in error_line(run(*SKIP))
     monkeypatch.setattr(options, "can_answer", lambda: True)
     declined = run(*SKIP, typed="n\n")
@@ -255,7 +294,7 @@ def test_a_gap_is_given_up_after_a_question_that_says_how_many(run, a, busy, mon
     assert answer == {"topic": "t", "partition": 1, "region": "b", "skipped_records": 12}
 
 
-def test_a_batch_that_is_refused_is_given_up_after_a_question(run, a, busy, monkeypatch):
+def test_a_batch_that_is_refused_is_given_up_after_a_question(run, a, busy, skips, monkeypatch):
     problem = "a batch of the source is refused, and so on: from=40 to=44 reason=deltas partition=0"
     a.status["regions"][0]["problem"] = problem
     monkeypatch.setattr(options, "can_answer", lambda: True)
@@ -297,4 +336,4 @@ def test_what_is_no_gap_is_not_given_up(run, a, busy, changed, expected):
 )
 def test_a_misused_command_asks_nothing(run, a, arguments):
     assert "--help')" in error_line(run(*arguments), exit_code=2)
-    assert a.asked == []
+    assert a.sent == []

@@ -1,11 +1,14 @@
 """The commands for regions against two servers that replicate: what is written, moved and compared."""
 
 import json
+import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+import termios
+from contextlib import ExitStack, suppress
 
 import pytest
 from typer.testing import CliRunner
@@ -48,7 +51,7 @@ def run(urls):
 
 @pytest.fixture
 def topic(run, request):
-    name = request.node.name
+    name = request.node.name.translate({ord("["): "-", ord("]"): None})
     for region in "ab":
         assert lines(run(region, "topic", "create", name, "--regions", "a,b"))[0].endswith("regions=a,b")
     return name
@@ -127,18 +130,12 @@ def test_a_refusal_is_one_line(run, urls, arguments, expected):
     assert expected in error_line(run("a", *given))
 
 
+def watching(url, topic):
+    return [sys.executable, "-m", "fenceline_cli.main", "replication", "status", topic, "--watch", "--url", url]
+
+
 def test_ctrl_c_ends_a_watch_without_a_word(urls, topic):
-    command = [
-        sys.executable,
-        "-m",
-        "fenceline_cli.main",
-        "replication",
-        "status",
-        topic,
-        "--watch",
-        "--url",
-        urls["a"],
-    ]
+    command = watching(urls["a"], topic)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_ctrl_c
     ) as process:
@@ -150,3 +147,38 @@ def test_ctrl_c_ends_a_watch_without_a_word(urls, topic):
         finally:
             process.kill()
     assert (process.returncode, err) == (130, "")
+
+
+ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
+
+
+@pytest.mark.parametrize("columns", [100, 40])
+def test_a_terminal_is_redrawn_on_a_screen_of_its_own_and_keeps_what_was_drawn_last(urls, topic, columns):
+    terminal, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    env = {**os.environ, "TERM": "xterm"}
+    env.pop("COLUMNS", None)
+    command = watching(urls["a"], topic)
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, preexec_fn=hears_ctrl_c
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        try:
+            while drawn.count(b"in region a") < 3:  # three looks
+                drawn += os.read(terminal, 65_536)
+            process.send_signal(signal.SIGINT)
+            with suppress(OSError):  # EIO: its end
+                while chunk := os.read(terminal, 65_536):
+                    drawn += chunk
+            assert process.wait(PATIENCE_S) == 130
+        finally:
+            process.kill()
+            os.close(terminal)
+    before, _, rest = drawn.partition(ALTERNATE)
+    looks, _, last = rest.partition(BACK)
+    assert b"in region a" not in before
+    assert looks.count(b"in region a") >= 3
+    assert last.count(b"in region a") == 1
+    assert b"connected" in last
+    assert b"error" not in last

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fenceline.model.topic_config import NAMES
-from fenceline_cli.commands import settings_text, units
+from fenceline_cli import units
+from fenceline_cli.commands.topics import settings as settings_text
 from fenceline_cli.main import app
 from tests.support.results import error_line, lines
 

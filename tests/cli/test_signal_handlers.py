@@ -4,9 +4,10 @@ import signal
 
 import pytest
 
-from fenceline_cli.commands import produce_input, transaction_signals
-from fenceline_cli.commands.produce_input import Stop
-from fenceline_cli.commands.transaction_signals import Signals
+from fenceline_cli.commands.produce import stop
+from fenceline_cli.commands.produce.stop import Stop
+from fenceline_cli.commands.transactions import batch_command
+from fenceline_cli.commands.transactions.batch_command import Signals
 
 
 @pytest.fixture
@@ -21,8 +22,8 @@ def handlers():
 
 @pytest.mark.parametrize("made", [Stop, Signals])
 def test_an_alarm_of_the_block_does_not_outlive_it(handlers, made, monkeypatch):
-    for module in (produce_input, transaction_signals):
-        monkeypatch.setattr(module, "GRACE_S", 3_600)
+    monkeypatch.setattr(stop, "GRACE_S", 3_600)
+    monkeypatch.setattr(batch_command, "COMMIT_GRACE_S", 3_600)
     with made() as block:
         if made is Signals:
             block.hold_back()

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fenceline_cli import options
 from fenceline_cli.main import app
-from tests.cli.fake_regions import connecting, region_status, world
+from tests.cli.served_regions import connecting, region_status, world
 from tests.support.runtime import AheadRuntime
 
 
@@ -25,12 +25,15 @@ def run(credentials, monkeypatch):
     """Return a function that runs a command, and returns for which region the requests to each host were signed."""
 
     def run(names, *arguments):
-        regions = world(*names)
+        with world(*names) as regions:
+            return signed_by(regions, arguments)
+
+    def signed_by(regions, arguments):
         first, second = regions.values()
-        first.cursors = second.cursors = {"s": {0: (0, 0), 1: (0, 0)}}
-        first.replicated = second.replicated = {"s"}
+        for region in (first, second):
+            region.subscribe({})
         second.status = {"regions": [region_status(first.name)]}
-        signed = {name: set() for name in names}
+        signed = {name: set() for name in regions}
         connect = connecting(regions, AheadRuntime())
 
         def connect_and_note(url, **given):

@@ -15,10 +15,9 @@ import pytest
 
 from fenceline.errors import SessionSeveredError, StoreUnavailableError
 from fenceline.format.batch import StoredRecord
-from fenceline_cli.commands import transaction_batch
-from fenceline_cli.commands.batch_command import BatchError, run_command
-from fenceline_cli.commands.transaction_batch import Batch, Feed, Page, read_records, write_lines
-from fenceline_cli.commands.transaction_signals import Interrupted, Signals
+from fenceline_cli.commands.transactions import batch as transaction_batch
+from fenceline_cli.commands.transactions.batch import Batch, Feed, Page, read_records, write_lines
+from fenceline_cli.commands.transactions.batch_command import BatchError, Interrupted, Signals, run_command
 from fenceline_cli.output import CommandError
 from tests.cli.test_held import is_gone
 from tests.support.patience import wait_until
@@ -285,7 +284,7 @@ def test_a_command_that_fails_is_an_error_with_its_code(command, exit_code, told
 @pytest.mark.parametrize("trap", ["", "trap '' INT TERM; "], ids=["ends", "ignores it"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path, monkeypatch, number, trap):
-    monkeypatch.setattr("fenceline_cli.commands.batch_command.GRACE_S", 0.2)
+    monkeypatch.setattr("fenceline_cli.commands.transactions.batch_command.COMMAND_GRACE_S", 0.2)
     pids = tmp_path / "pids"
     command = ["sh", "-c", f"{trap}sleep 1000 & echo $$ $! >{pids}; wait; sleep 1000"]
 
@@ -325,7 +324,7 @@ def test_a_second_signal_waits_for_nothing():
 
 
 def test_what_is_held_back_has_an_end(monkeypatch):
-    monkeypatch.setattr("fenceline_cli.commands.transaction_signals.GRACE_S", 0.001)
+    monkeypatch.setattr("fenceline_cli.commands.transactions.batch_command.COMMIT_GRACE_S", 0.001)
     with Signals() as signals:
         signals.hold_back()
         os.kill(os.getpid(), signal.SIGINT)

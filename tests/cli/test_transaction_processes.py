@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fenceline.client import Client
 from fenceline.model.record import Record
-from fenceline_cli.commands import transaction_loop
+from fenceline_cli.commands.transactions import loop as transaction_loop
 from fenceline_cli.dev_server.process import ServerProcess
 from fenceline_cli.main import app
 from tests.support.patience import PATIENCE_S, wait_until

@@ -13,8 +13,8 @@ from fenceline.client import Client
 from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.record import Record
 from fenceline_cli import options
-from fenceline_cli.commands.transaction_loop import Run
-from fenceline_cli.commands.transaction_signals import Signals
+from fenceline_cli.commands.transactions.batch_command import Signals
+from fenceline_cli.commands.transactions.loop import Run
 from fenceline_cli.main import app
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.results import last_line, lines

@@ -2,91 +2,110 @@
 
 import json
 import sys
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from typer.testing import CliRunner
 
 from fenceline.adapters.sqlite.directory import open_directory
-from fenceline.format import control
-from fenceline.format.region_markers import Skip
-from fenceline.model.requests import ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli import options
-from fenceline_cli.commands import compared_regions, verify_peer
+from fenceline_cli.commands.recovery import peer as verify_peer
 from fenceline_cli.main import app
-from tests.cli.fake_regions import connecting, record, world
+from tests.cli.served_regions import connecting, world
+from tests.support.regions import PeerInProcess
 from tests.support.results import error_line, last_line, lines
 from tests.support.runtime import AheadRuntime
-from tests.support.service import request
+from tests.support.service import Service, request
 
 PEER = ("--peer", "b=http://b")
 
 
 @pytest.fixture
-def regions():
-    """The records of a are in both regions, in partition 0; b lacks none, and has four of c's."""
-    regions = world("a", "b")
-    own = [record(offset, "a", offset + 1) for offset in range(7)]
-    regions["a"].logs = {0: own}
-    regions["b"].logs = {0: [*(record(offset, "c", offset + 1) for offset in range(4)), *_moved(own, 4)]}
-    return regions
-
-
-def _moved(records, by):
-    return [{**one, "offset": one["offset"] + by} for one in records]
+def empty():
+    """Regions a and b, whose topic names a third one, too. Nothing was written."""
+    with world("a", "b", "c", serves="ab") as regions:
+        yield regions
 
 
 @pytest.fixture
-def run(regions, monkeypatch):
+def regions(empty):
+    """The records of a are in both regions, in partition 0; b lacks none, and has four of c's, which come first."""
+    a, b = (one.region for one in empty.values())
+    b.peers["c"].log.append("t", 0, request(*"wxyz"))
+    b.pull("t")
+    a.append(*"abcdefg", topic="t")
+    b.pull("t")
+    return empty
+
+
+def topic_id(regions, name):
+    """Return the topic's id in a region, served or not."""
+    return regions["b"].region.peers[name].log.topics.get("t").topic_id
+
+
+@pytest.fixture
+def run(empty, monkeypatch):
     """Return a function that runs a command against region a."""
-    monkeypatch.setattr(options, "Client", connecting(regions, AheadRuntime()), raising=False)
+    monkeypatch.setattr(options, "Client", connecting(empty, AheadRuntime()), raising=False)
     monkeypatch.setenv("FENCELINE_URL", "http://a")
-    monkeypatch.setattr(
-        compared_regions, "fetched", lambda url: regions[url.split("/")[2]].objects["/" + url.split("/", 3)[3]]
-    )
+
+    def fetched(url):
+        parts = urlsplit(url)
+        return empty[parts.hostname].service.objects.get(unquote(parts.path.removeprefix("/objects/"))).body
+
+    monkeypatch.setattr(verify_peer, "fetched", fetched)
     return lambda *arguments: CliRunner().invoke(app, [*map(str, arguments)])
 
 
-def test_equal_regions_are_told_origin_by_origin(run):
+def changed(region, offset, **members):
+    """Let a region answer with another record at this offset; without members, with none."""
+
+    def change(page):
+        page["records"] = [
+            {**one, **members} if one["offset"] == offset else one
+            for one in page["records"]
+            if members or one["offset"] != offset
+        ]
+
+    region.change_pages(change)
+
+
+def test_equal_regions_are_told_origin_by_origin(run, regions):
     assert [line.split("\t") for line in lines(run("verify", "t", *PEER))] == [
         list(verify_peer.COLUMNS),
-        ["t", "0", "a", "id-a", "1", "7", "7", "equal"],
-        ["t", "0", "c", "id-c", "", "", "0", "not compared: a keeps none of them"],
+        ["t", "0", "a", topic_id(regions, "a"), "1", "7", "7", "equal"],
+        ["t", "0", "c", topic_id(regions, "c"), "", "", "0", "not compared: a keeps none of them"],
     ]
 
 
 def test_a_terminal_shows_each_row_in_one_line_and_what_is_wrong_after_the_table(run, regions, monkeypatch, capsys):
-    for one in (*regions["a"].logs[0], *regions["b"].logs[0]):
-        one["origin_topic_id"] = "0123456789abcdef0123456789abcdef"
-    regions["b"].logs[0][8]["timestamp"] = 1
+    changed(regions["b"], 8, timestamp=1)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
     with pytest.raises(SystemExit, match="1"):
         app(["verify", "t", *PEER])
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 4 + 2 + 2
+    short = topic_id(regions, "a")[:8]
     assert shown[1].replace("┃", " ").split() == list(verify_peer.TERMINAL_COLUMNS)
-    assert shown[3].replace("│", " ").split() == ["t", "0", "a", "01234567", "1-7", "4", "DIFFERS"]
+    assert shown[3].replace("│", " ").split() == ["t", "0", "a", short, "1-7", "4", "DIFFERS"]
     assert shown[-2] == "t/0 a DIFFERS: number 5 differs: offset 4 in a, offset 8 in b"
 
 
 def test_all_topics_that_name_the_peer_are_compared(run, regions):
     assert len(lines(run("verify", *PEER))) == 3
-    regions["a"].regions = ("a", "c")
+    regions["a"].outside.alter_topic("t", regions=["a", "c"])
     assert lines(run("verify", *PEER)) == ["\t".join(verify_peer.COLUMNS)]
 
 
 @pytest.mark.parametrize(("change", "expected"), [
-    ({"value": b"other"}, "DIFFERS: number 5 differs: offset 4 in a, offset 8 in b"),
-    (None, "DIFFERS: b lacks number 5, which is in a at offset 4"),
+    ({"value": "b3RoZXI="}, "DIFFERS: number 5 differs: offset 4 in a, offset 8 in b"),
+    ({}, "DIFFERS: b lacks number 5, which is in a at offset 4"),
 ], ids=["another value", "lacking"])  # fmt: skip
 def test_the_first_number_that_differs_is_told_and_the_exit_code_is_1(run, regions, change, expected):
-    log = regions["b"].logs[0]
-    if change is None:
-        del log[8]
-    else:
-        log[8] = record(8, "a", 5, **change)
+    changed(regions["b"], 8, **change)
     result = run("verify", "t", *PEER)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1].split("\t")[5:] == ["7", "4", expected]
@@ -95,45 +114,51 @@ def test_the_first_number_that_differs_is_told_and_the_exit_code_is_1(run, regio
     assert row["problem"] == expected.removeprefix("DIFFERS: ")
 
 
-def test_what_was_given_up_is_found_in_its_marker(run, regions):
-    """Region c's records are in both; b gave two of them up."""
-    regions["a"].logs = {0: [record(offset, "c", offset + 1) for offset in range(9)]}
-    b = regions["b"]
-    b.logs = {0: [*(record(n, "c", n + 1) for n in range(3)), *(record(n + 4, "c", n + 6) for n in range(4))]}
-    skip = Skip("c", "id-c", 3, 5, 2).to_value()
-    b.objects = {"/objects/3": control.encode_marker(control.SKIP, skip, base_offset=3, leader_epoch=-1, now_ms=1)}
-    shape = {"bytes": 9, "origin": "b", "aborted": []}
-    b.segments = {0: [
-        {"base_offset": 0, "next_offset": 3, "records": 3, "url": "/objects/0", **shape},
-        {"base_offset": 3, "next_offset": 4, "records": 0, "url": "/objects/3", **shape},
-        {"base_offset": 4, "next_offset": 8, "records": 4, "url": "/objects/4", **shape},
-    ]}  # fmt: skip
-    assert lines(run("verify", "t", *PEER))[1].split("\t")[4:] == ["1", "9", "7", "equal"]
+def test_what_was_given_up_is_found_in_its_marker(run, empty):
+    """Region c's records are in both; b gave two of them up, which c had trimmed before b took them."""
+    a, b = (one.region for one in empty.values())
+    c = b.peers["c"].log
+    c.append("t", 0, request("u", "v", "w"))
+    b.pull("t")
+    c.append("t", 0, request("x", "y"))
+    a.pull("t")
+    c.partitions.trim("t", 0, 5)
+    c.append("t", 0, request("1", "2", "3", "4"))
+    b.pull("t")
+    assert [gap.to_offset for gap in empty["b"].outside.replication("t").gaps] == [5]
+    empty["b"].outside.skip("t", 0, "c", 5)
+    for region in (b, a):
+        region.pull("t")
+    (row,) = [line.split("\t") for line in lines(run("verify", "t", *PEER))[1:] if "\tc\t" in line]
+    assert row[4:] == ["1", "9", "7", "equal"]
 
 
 def test_partitions_that_one_region_lacks_are_named(run, regions):
-    regions["b"].partitions = 1
-    assert lines(run("verify", "t", *PEER))[-1].split("\t")[1] == "1"
+    regions["a"].grow(3)
+    assert lines(run("verify", "t", *PEER))[-1].split("\t")[1] == "2"
     assert lines(run("verify", "t", *PEER))[-1].endswith("not compared: b has no such partition")
-    regions["b"].partitions = 3
+    regions["b"].grow(4)
     assert lines(run("verify", "t", *PEER))[-1].endswith("not compared: a has no such partition")
 
 
 @pytest.mark.parametrize("lacking", ["a", "b"])
 def test_a_partition_with_records_that_one_region_lacks_is_a_difference(run, regions, lacking):
-    regions[lacking].partitions = 1
     having = regions["b" if lacking == "a" else "a"]
+    having.grow(3)
     assert run("verify", "t", *PEER).exit_code == 0
-    having.logs[1] = [record(0, having.name, 1)]
+    having.fill(b"a record", partition=2)
     result = run("verify", "t", *PEER)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1].endswith(f"DIFFERS: {lacking} has no such partition")
 
 
 @pytest.mark.parametrize(("lacking", "having"), [("a", "b"), ("b", "a")])
-def test_a_link_that_stopped_at_a_gap_is_a_difference(run, regions, lacking, having):
-    regions[lacking].logs = {0: [record(offset, having, offset + 1) for offset in range(2)]}
-    regions[having].logs, regions[having].log_starts = {0: [record(10, having, 11)]}, {0: 10}
+def test_a_link_that_stopped_at_a_gap_is_a_difference(run, empty, lacking, having):
+    empty[having].region.append("1", "2", topic="t")
+    empty[lacking].region.pull("t")
+    empty[having].region.append(*"3456789x", topic="t")
+    empty[having].outside.trim("t", 0, 10)
+    empty[having].region.append("11", topic="t")
     result = run("verify", "t", *PEER)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1].endswith(
@@ -141,15 +166,17 @@ def test_a_link_that_stopped_at_a_gap_is_a_difference(run, regions, lacking, hav
     )
 
 
-def test_what_a_region_never_took_is_a_difference_and_what_it_trimmed_is_none(run, regions):
-    regions["a"].logs, regions["b"].logs = {}, {0: [record(0, "b", 1)]}
+def test_what_a_region_never_took_is_a_difference_and_what_it_trimmed_is_none(run, empty):
+    a, b = (one.region for one in empty.values())
+    b.append("1", topic="t")
     assert run("verify", "t", *PEER).exit_code == 1
-    regions["a"].log_starts = {0: 4}
+    a.pull("t")
+    a.log.partitions.trim("t", 0, empty["a"].outside.offsets("t", 0).next_offset)
     assert lines(run("verify", "t", *PEER))[1].endswith("not compared: a keeps none of them")
 
 
 def test_a_topic_that_the_peer_lacks_is_a_difference(run, regions):
-    regions["b"].missing = True
+    regions["b"].outside.delete_topic("t")
     assert "b has no topic t; create it there with --regions" in error_line(run("verify", "t", *PEER))
     result = run("verify", *PEER)
     assert result.exit_code == 1
@@ -158,7 +185,7 @@ def test_a_topic_that_the_peer_lacks_is_a_difference(run, regions):
 
 
 def test_a_topic_that_only_the_peer_has_is_a_difference(run, regions):
-    regions["a"].missing = True
+    regions["a"].outside.delete_topic("t")
     result = run("verify", *PEER)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1].split("\t")[-1] == "DIFFERS: a has no such topic"
@@ -173,40 +200,46 @@ def test_a_topic_that_only_the_peer_has_is_a_difference(run, regions):
         (("none", *PEER), "UNKNOWN_TOPIC_OR_PARTITION", 1),
     ],
 )
-def test_what_cannot_be_compared_is_told_in_one_line(run, arguments, expected, exit_code):
+def test_what_cannot_be_compared_is_told_in_one_line(run, regions, arguments, expected, exit_code):
     assert expected in error_line(run("verify", *arguments), exit_code=exit_code)
 
 
 def test_a_topic_of_other_regions_is_not_compared(run, regions):
-    regions["a"].regions = ("a", "c")
+    regions["a"].outside.alter_topic("t", regions=["a", "c"])
     assert "topic t is not connected with b" in error_line(run("verify", "t", *PEER))
 
 
 def test_a_service_of_before_regions_is_named(run, regions):
-    for one in regions["b"].logs[0]:
-        del one["number"]
+    regions["b"].change_pages(lambda page: [one.pop("number") for one in page["records"]])
     assert "the service of b knows no numbers of records; upgrade it first" in last_line(run("verify", "t", *PEER))
 
 
-def test_the_own_region_is_read_from_its_stores(run, regions, tmp_path):
+def test_the_own_region_is_read_from_its_stores(run, empty, tmp_path):
     objects, items = open_directory(str(tmp_path), now_ms=ThreadRuntime().now_ms)
     log = Log(objects, items, ThreadRuntime(), region="local")
     object.__setattr__(log.context, "peers", frozenset({"b"}))
     topic_id = log.topics.create("t", regions=["local", "b"]).topic_id
     log.append("t", 0, request("x", "y", "z"))
-    stored = log.partitions.read("t", 0, ReadRequest(offset=0)).records
+    empty["b"].fill(*[b"older"] * 9)
+    empty["b"].outside.trim("t", 0, 9)
+    take_from(empty["b"].region, "local", log)
     log.close()
     objects.close()
     items.close()
-    copies = [record(9 + n, "local", n + 1, value=one.value, timestamp=one.timestamp) for n, one in enumerate(stored)]
-    regions["b"].logs = {0: [{**one, "origin_topic_id": topic_id} for one in copies]}
-    regions["b"].log_starts = {0: 9}
-    regions["b"].partitions = 1
 
     equal = lines(run("verify", "--data", tmp_path, *PEER))
     assert equal[1].split("\t") == ["t", "0", "local", topic_id, "1", "3", "3", "equal"]
-    regions["b"].logs[0][1]["timestamp"] = 1
+    changed(empty["b"], 10, timestamp=1)
     assert run("verify", "--data", tmp_path, *PEER).exit_code == 1
+
+
+def take_from(region, name, log):
+    """Let a region have one more peer, whose topic it names, and take its records."""
+    stores = Service(log.context.runtime, log.context.objects, log.context.items, log)
+    region.peers[name] = PeerInProcess(name, stores, name, log)
+    object.__setattr__(region.log.context, "peers", frozenset(region.peers))
+    region.log.topics.alter("t", regions=["b", name])
+    region.replicator().run("t", 0)
 
 
 def test_a_peer_that_does_not_answer_is_named_with_its_option(run, regions):

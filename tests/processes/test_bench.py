@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import s2_lite
+from benchmarks import creates, one_server, s2_lite
+from benchmarks.bucket import Scratch
+from benchmarks.combining import FAR, NEAR, Combining
+from benchmarks.figures import Row
+from benchmarks.on_bucket import S3Bench
 from fenceline.settings import Settings
-from fenceline_cli.benchmark import creates, one_server
-from fenceline_cli.benchmark.combining import FAR, NEAR, Combining
-from fenceline_cli.benchmark.run import Row
-from fenceline_cli.benchmark.s3 import S3Bench
-from fenceline_cli.benchmark.scratch import Scratch
 from fenceline_cli.stores import prepare
 from fenceline_http import wiring
 from tests.servers.install import CannotInstall

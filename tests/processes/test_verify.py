@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fenceline import limits
 from fenceline.format import keys
 from fenceline.settings import Settings
-from fenceline_cli.commands import verify_workers
+from fenceline_cli.commands.recovery import workers as verify_workers
 from fenceline_cli.main import app
 from fenceline_http import wiring
 from tests.support.service import TOPIC, append

@@ -22,7 +22,8 @@ from fenceline.errors import OutcomeUnknownError, StoreUnavailableError
 from fenceline.model.record import Record
 from fenceline.observed import ObjectCall, ObservedObjects
 from fenceline.ports import Conflict, NoAnswer, StoreFact, Unavailable
-from fenceline_cli.commands import spark_archive, spark_audit
+from fenceline_cli.commands.spark import archive as spark_archive
+from fenceline_cli.commands.spark import audit as spark_audit
 from fenceline_cli.main import app
 from fenceline_spark.jobs import (
     archive,

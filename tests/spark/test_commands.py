@@ -15,7 +15,11 @@ from typer.testing import CliRunner
 from fenceline.client import Client
 from fenceline.model.record import Record
 from fenceline.model.transaction import OnceMark
-from fenceline_cli.commands import spark, spark_archive, spark_audit, spark_replay, spark_session
+from fenceline_cli.commands.spark import archive as spark_archive
+from fenceline_cli.commands.spark import audit as spark_audit
+from fenceline_cli.commands.spark import command as spark
+from fenceline_cli.commands.spark import replay as spark_replay
+from fenceline_cli.commands.spark import session as spark_session
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
 from fenceline_spark.jobs import session

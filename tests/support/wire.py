@@ -81,7 +81,8 @@ class Wire(httpx.BaseTransport):
     """A transport to a service of its own, with some topics.
 
     Args:
-        topics: Their names; each has ``partitions``.
+        topics: Their names; each has ``partitions``. Left out, there is ``t``.
+        service: Another service that answers, with the topics that it has.
         faults: By operation, the faults of its next requests, in order; ``None`` lets a request through.
 
     Attributes:
@@ -98,22 +99,20 @@ class Wire(httpx.BaseTransport):
         partitions: int = 1,
         config: Mapping[str, Any] | None = None,
         faults: Mapping[str, Sequence[Fault | None]] | None = None,
+        service: wiring.Service | None = None,
     ) -> None:
         self.faults = defaultdict[str, list[Fault | None]](list)
         self.faults.update({operation: list(given) for operation, given in (faults or {}).items()})
         self.scripts: dict[str, Script] = {}
         self.sent: list[Sent] = []
         self.clock = AheadRuntime()
-        objects, items = SqliteObjectStore(":memory:", now_ms=self.clock.now_ms), SqliteItemStore(":memory:")
-        log = Log(objects, items, self.clock, region="local", item_age_ms=0)
-        settings = Settings(":memory:", item_age_ms=0)
-        self.service = wiring.Service(settings, log, objects, items, ThreadRuntime(), "0.0.0")
+        self.service = service or _service_on(self.clock)
         self._handlers = _Functions(self.service)
         self.outside = Client("http://outside", http=self._handlers, runtime=AheadRuntime())
         self._lock = threading.Lock()
         self._in_flight: set[Place] = set()
-        for topic in topics or ("t",):
-            log.topics.create(topic, partitions=partitions, config=config)
+        for topic in topics or (("t",) if service is None else ()):
+            self.service.log.topics.create(topic, partitions=partitions, config=config)
 
     def client(self, runtime: ThreadRuntime | None = None, **options: Any) -> Client:
         return Client("http://fake", runtime=runtime or AheadRuntime(), http=self, **options)
@@ -210,6 +209,13 @@ class Wire(httpx.BaseTransport):
         """Each committed record's place and value, by topic, partition and offset."""
         places = [(topic.name, n) for topic in self.outside.topics() for n in range(topic.partitions)]
         return [(place, value) for place in places for value in self.stored(place[1], place[0], is_committed=True)]
+
+
+def _service_on(clock: AheadRuntime) -> wiring.Service:
+    objects, items = SqliteObjectStore(":memory:", now_ms=clock.now_ms), SqliteItemStore(":memory:")
+    log = Log(objects, items, clock, region="local", item_age_ms=0)
+    settings = Settings(":memory:", item_age_ms=0)
+    return wiring.Service(settings, log, objects, items, ThreadRuntime(), "0.0.0")
 
 
 def _sent(request: httpx.Request) -> Sent:

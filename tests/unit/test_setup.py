@@ -65,6 +65,12 @@ def test_the_benchmark_installs_what_draws_and_draws_only_where_a_plot_is_wanted
     assert "--plot" not in planned(checkout, "bench")
 
 
+def test_the_benchmark_with_arguments_is_that_of_the_command_alone(checkout: Path) -> None:
+    assert "-m benchmarks --part appends\n" in planned(checkout, "bench", "ARGS=--part appends")
+    assert "-m benchmarks." not in planned(checkout, "bench", "ARGS=--part appends")
+    assert planned(checkout, "bench").count("-m benchmarks.") == 4
+
+
 def test_after_the_demo_only_the_rest_is_added_and_after_the_tests_nothing(checkout: Path) -> None:
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "ready-demo").touch()

@@ -1,114 +1,38 @@
-"""``fenceline bench``: the log's cost on this machine, or on a bucket and a table, as ratios."""
+"""``fenceline bench``: the benchmarks of a checkout, which have this command's options. The wheel has none of them."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Any
 
 import typer
 
-from fenceline_cli.benchmark import parts
-from fenceline_cli.options import AsJson
-from fenceline_cli.output import CommandError, print_json, print_rows
-from fenceline_cli.stores import Items, Objects, chosen, prepare
+from fenceline_cli.output import EXIT_MISUSED, fail
 
-if TYPE_CHECKING:
-    from fenceline_cli.benchmark.run import Row
-
-app = typer.Typer()
-
-
-@app.command(
-    epilog="Example: fenceline bench\n\nExample: fenceline bench --json > bench.json\n\n"
-    "Example: fenceline bench --part appends --part http\n\n"
-    "Example: fenceline bench --objects s3://my-bucket/bench --items dynamodb://my-table\n\n"
-    "Example: fenceline bench --objects s3://my-bucket/bench --items dynamodb://my-table --part combining --seconds 10"
+NOT_HERE = (
+    "the benchmarks are in fenceline's repository, and not installed; in a checkout run 'make bench', or 'make bench"
+    " ARGS=…' with these options"
 )
-def bench(
-    as_json: AsJson = False,
-    directory: Annotated[
-        Path | None, typer.Option("--directory", help="The directory to write to, on the disk to measure.")
-    ] = None,
-    objects: Objects = "",
-    items: Items = "",
-    part: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--part",
-            metavar="NAME",
-            help=f"Measure this part alone; repeat for more. In a directory: {', '.join(parts.LOCAL)}."
-            f" On a bucket: {', '.join(parts.ON_S3)}.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, help="On a bucket: how long each race of processes lasts.")
-    ] = 20.0,
-    slow_endpoint: Annotated[
-        str, typer.Option("--slow-endpoint", metavar="URL", help="The same S3 with 30 ms added to each request.")
-    ] = "",
-    latencies: Annotated[
-        Path | None,
-        typer.Option("--latencies", help="On a bucket: the file to write each race's latencies to, in ms, as JSON."),
-    ] = None,
-) -> None:
-    """Measure appends against bare creates, how cost grows, access, transactions; on a bucket reads, races, requests.
-
-    On a bucket, up to 64 processes append to one partition, near it, and with --slow-endpoint also 30 ms away. Then
-    clients of one server do.
-
-    The command takes a few minutes and needs no server. It removes what it wrote; on S3 a sweeper collects the rest.
-    """
-
-    def report_part(name: str) -> None:
-        typer.echo(f"measuring {name} …", err=True)
-
-    names = _named(parts.ON_S3 if objects or items else parts.LOCAL, part or [])
-    if objects or items:
-        if directory is not None:
-            raise CommandError("two places to measure are named; give either --directory, or --objects and --items")
-        from fenceline_cli.benchmark.s3 import S3Bench  # only here: needs fenceline-log[aws]
-
-        settings = chosen(None, objects, items)
-        prepare(settings, is_create=True)
-        on_s3 = S3Bench(settings, slow_endpoint=slow_endpoint, seconds=seconds)
-        on_s3.run(names, on_part=report_part)
-        if latencies is not None:
-            latencies.write_text(json.dumps(on_s3.latencies))
-        _show(on_s3.rows, as_json=as_json)
-        return
-    _show(_measure_locally(names, directory, report_part), as_json=as_json)
 
 
-def _named(known: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    try:
-        return parts.chosen(known, given)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--part'") from error
+def _app(root: Path) -> typer.Typer:
+    """Return the command: that of the benchmarks below ``root``, or one that says where they are."""
+    if (root / "benchmarks" / "command.py").is_file():
+        if str(root) not in sys.path:
+            sys.path.insert(0, str(root))
+        found: typer.Typer = import_module("benchmarks.command").app
+        return found
+    absent = typer.Typer()
+    any_options: dict[Any, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+    @absent.command(context_settings=any_options)
+    def bench() -> None:
+        """Measure appends, reads and access: in a checkout of fenceline's repository, which has the benchmarks."""
+        fail(NOT_HERE, exit_code=EXIT_MISUSED)
+
+    return absent
 
 
-def _measure_locally(names: Sequence[str], directory: Path | None, on_part: Callable[[str], None]) -> list[Row]:
-    from fenceline_cli.benchmark import access, transactions
-    from fenceline_cli.benchmark.run import Bench
-
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        run = Bench(Path(scratch))
-        run.run(names, on_part=on_part)
-        rows = run.rows
-        for name, measure in (("access", access.measure), ("transactions", transactions.measure)):
-            if name in names:
-                on_part(parts.LOCAL[name])
-                rows += measure(Path(scratch))
-    return rows
-
-
-def _show(rows: Sequence[Row], *, as_json: bool) -> None:
-    if as_json:
-        print_json([dataclasses.asdict(row) for row in rows])
-    else:
-        print_rows(
-            ("what", "value", "unit", "goal"), [(row.what, f"{row.value:,.3f}", row.unit, row.goal) for row in rows]
-        )
+app = _app(Path(__file__).parents[3])

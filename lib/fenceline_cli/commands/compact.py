@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from fenceline.log.checkpoint_items import CompactedView
 from fenceline.service.log import Log
-from fenceline_cli.commands.progress import progress_bar
-from fenceline_cli.options import AsJson, TopicName
+from fenceline_cli.options import AsJson, TopicName, chosen_partitions
 from fenceline_cli.output import CommandError, print_json, print_rows
+from fenceline_cli.progress import progress_bar
 from fenceline_cli.stores import Data, Items, Objects, Region, opened
 
 app = typer.Typer()
@@ -40,22 +40,9 @@ def compact(
     """
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
-        views = {number: _compacted(log, topic, number) for number in chosen_partitions(log, topic, partition)}
+        numbers = chosen_partitions(topic, log.topics.get(topic).partitions, partition)
+        views = {number: _compacted(log, topic, number) for number in numbers}
         show_views(log, topic, views, as_json=as_json)
-
-
-def chosen_partitions(log: Log, topic: str, partition: int | None) -> Sequence[int]:
-    """Return the partitions that a command works on: the one that it was given, or all of ``topic``.
-
-    Raises:
-        CommandError: The topic has no such partition.
-    """
-    count = log.topics.get(topic).partitions
-    if partition is None:
-        return range(count)
-    if partition >= count:
-        raise CommandError(f"topic {topic} has no partition {partition}; it has 0 to {count - 1}")
-    return [partition]
 
 
 def _compacted(log: Log, topic: str, partition: int) -> CompactedView | None:

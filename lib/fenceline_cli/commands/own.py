@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperCommand
 
 from fenceline.errors import FencelineError
-from fenceline_cli.commands import units
-from fenceline_cli.commands.holding import LeaseSeconds, ending_in_order, hold, in_ms, owner_line
+from fenceline_cli import units
+from fenceline_cli.held_right import LeaseSeconds, ending_in_order, hold, in_ms, owner_line
 from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
 from fenceline_cli.output import print_json, print_rows, utc
 

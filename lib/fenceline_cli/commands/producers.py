@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline_cli.commands.holding import LeaseSeconds, WaitSeconds, ending_in_order, hold, in_ms
+from fenceline_cli.held_right import LeaseSeconds, WaitSeconds, ending_in_order, hold, in_ms
 from fenceline_cli.options import DEFAULT_URL, AccessMode, AsJson, TopicName, Url, connect, partitions_of
 from fenceline_cli.output import describe as describe_error
 from fenceline_cli.output import print_json, print_rows, utc

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, fields
-from typing import Annotated
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline_cli.commands import places
-from fenceline_cli.commands.seeking import Move, move_of
+from fenceline.errors import OffsetOutOfRangeError
+from fenceline_cli import positions
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -22,6 +22,11 @@ from fenceline_cli.options import (
     partitions_of,
 )
 from fenceline_cli.output import print_json, print_rows
+from fenceline_cli.positions import Position, records_between
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
+    from fenceline.client.types import Cursor
 
 app = typer.Typer(
     name="subscription",
@@ -113,7 +118,7 @@ def backlog(topic: TopicName, name: Name, as_json: AsJson = False, url: Url = DE
 def seek(
     topic: TopicName,
     name: Name,
-    where: Annotated[str, typer.Argument(metavar="WHERE", help=f"{places.HELP}.")],
+    where: Annotated[str, typer.Argument(metavar="WHERE", help=f"{positions.HELP}.")],
     partition: Annotated[int | None, typer.Option(min=0, help="Move only this partition; left out, all.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Move nothing: show how many records would be skipped, or come again.")
@@ -126,11 +131,11 @@ def seek(
 
     The command asks first: skipped records are no longer delivered, and others come again.
     """
-    place = places.parse(where, "WHERE", "is")
+    position = positions.parse(where, "WHERE", "is")
     with connect(url) as client:
         numbers = partitions_of(client, topic, partition)
         cursors = {cursor.partition: cursor for cursor in client.subscription(topic, name).partitions}
-        moves = [move_of(client, topic, cursors[number], place) for number in numbers]
+        moves = [_move_of(client, topic, cursors[number], position) for number in numbers]
         if dry_run:
             _show_moves(moves, as_json=as_json)
             return
@@ -146,11 +151,11 @@ def seek(
         typer.echo(f"moved {name} on {topic}/{number} mark_delete_offset={mark}")
 
 
-def _show_moves(moves: Sequence[Move], *, as_json: bool) -> None:
+def _show_moves(moves: Sequence[_Move], *, as_json: bool) -> None:
     if as_json:
         print_json([asdict(move) for move in moves])
         return
-    columns = tuple(field.name for field in fields(Move))
+    columns = tuple(field.name for field in fields(_Move))
     print_rows(columns, [astuple(move) for move in moves])
 
 
@@ -170,3 +175,50 @@ def delete(
         print_json({"deleted": name, "topic": topic})
     else:
         typer.echo(f"deleted {name} of {topic}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A partition's part of a seek.
+
+    Attributes:
+        skipped: How many records were not acknowledged, and would no longer be delivered.
+        repeated: How many records were acknowledged, and would be delivered again.
+    """
+
+    partition: int
+    from_offset: int
+    to_offset: int
+    skipped: int
+    repeated: int
+
+    @property
+    def changes_anything(self) -> bool:
+        return bool(self.skipped or self.repeated)
+
+
+def _move_of(client: Client, topic: str, cursor: Cursor, position: Position) -> _Move:
+    """Return what moving ``cursor`` to ``position`` would do.
+
+    Records that were acknowledged individually are counted by their offsets.
+
+    Raises:
+        OffsetOutOfRangeError: The position is not in the partition's log.
+    """
+    number, mark = cursor.partition, cursor.mark_delete_offset
+    to_offset = position.offset_in(client, topic, number)
+    bounds = client.offsets(topic, number).bounds
+    if not bounds.log_start_offset <= to_offset <= bounds.next_offset:
+        raise OffsetOutOfRangeError(
+            f"the offset is not in the partition's log: partition={number} offset={to_offset} "
+            f"log_start_offset={bounds.log_start_offset} next_offset={bounds.next_offset}",
+            log_start_offset=bounds.log_start_offset,
+            next_offset=bounds.next_offset,
+        )
+    forgotten = sum(end - max(start, to_offset) for start, end in cursor.individually_acknowledged if end > to_offset)
+    if to_offset < mark:
+        repeated = records_between(client, topic, number, max(to_offset, bounds.log_start_offset), mark)
+        return _Move(number, mark, to_offset, 0, repeated + forgotten)
+    passed = sum(min(end, to_offset) - start for start, end in cursor.individually_acknowledged if start < to_offset)
+    skipped = records_between(client, topic, number, mark, to_offset) - passed
+    return _Move(number, mark, to_offset, max(0, skipped), forgotten)

@@ -10,7 +10,7 @@ import typer
 from fenceline import limits
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep as sweep_stores
-from fenceline_cli.commands import units
+from fenceline_cli import units
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import EXIT_FAILED, print_json, print_rows
 from fenceline_cli.stores import Data, Items, Objects, Region, opened

@@ -32,7 +32,9 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 CALLS_AT_ONCE = 64  # enough to fill a group commit; more would only wait for the interpreter
 POLLS_AT_ONCE = limits.POLLS_OF_A_PROCESS_MAX + CALLS_AT_ONCE  # room for polls that are answered at once
 _CLAIMS = "/producers"  # claims, whose bodies may ask for a wait
-DRAIN_BYTES_MAX = 64 * 1024 * 1024  # of a body too large: read and dropped, so that its sender gets the answer
+DRAIN_BYTES_MAX = (
+    64 * 1024 * 1024
+)  # a body that is too large is read and dropped up to here, so that its sender gets the answer
 
 
 class Bridge:

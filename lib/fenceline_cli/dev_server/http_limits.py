@@ -1,4 +1,4 @@
-"""What the local server takes of a request's line and headers, as a gateway in front of it would.
+"""The local server's limits for a request's line and headers, as a gateway in front of it would have them.
 
 Rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; what follows on it is dropped
 unread. The parser keeps an unfinished line without any limit, so bytes that produce no callback are counted, too.
@@ -23,7 +23,7 @@ from fenceline.errors import InvalidRequestError
 
 _PIECE_BYTES = 16 * 1024  # fed at once, since a callback says nothing of later bytes in the same piece
 _DROPPED_BYTES_MAX = 4 * limits.MIB  # read after a refusal, so that its sender gets it
-_LINGER_S = 2.0  # of reading after a refusal
+_LINGER_S = 2.0  # for which a refused request is still read
 _AROUND_HEADER = len(": \r\n")
 _OFFER = (b"upgrade", b"http2-settings")  # headers, and what `Connection` names of them
 
@@ -32,10 +32,10 @@ class LimitedHttp(HttpToolsProtocol):
     """The protocol of uvicorn, with limits."""
 
     _is_refused = False
-    _is_offer = False  # of another protocol, by the present request
+    _is_offer = False  # True if the present request offers another protocol
     _dropped_bytes = 0
     _silent_bytes = 0  # fed since the last callback: an unfinished line
-    _head_bytes = 0  # of this request's headers, trailers included
+    _head_bytes = 0  # in this request's headers, trailers included
 
     def data_received(self, data: bytes) -> None:
         for at in range(0, len(data), _PIECE_BYTES):

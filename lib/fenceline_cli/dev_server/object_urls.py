@@ -22,7 +22,7 @@ _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 
 
 class _Signed(Query):
-    """What the URL of an object carries."""
+    """The content of an object's URL."""
 
     expires: int | None = optional(integer())
     signature: str | None = optional(TEXT)

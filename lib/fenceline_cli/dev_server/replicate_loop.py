@@ -185,7 +185,7 @@ class ReplicateLoop:
 
 
 class _Problems:
-    """What is wrong with peers and stores, each reported once until it is gone. Safe to share between threads."""
+    """Problems with peers and stores, each reported once until it is gone. Safe to share between threads."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report

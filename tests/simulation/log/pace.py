@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
+from benchmarks.figures import jain, percentile
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
@@ -23,7 +24,6 @@ from fenceline.model.results import ProducerRef, SessionRef
 from fenceline.model.transaction import ProducerPair, TopicPartition
 from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
 from fenceline.service.log import Log
-from fenceline_cli.benchmark.figures import jain, percentile
 from tests.simulation.harness.runtime import SimRuntime
 from tests.simulation.harness.world import EPOCH_MS, Process, World
 

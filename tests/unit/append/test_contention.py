@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from benchmarks.figures import jain
 from fenceline.append.contention import (
     ALONE_TURNS,
     CHANCE_LOSSES,
@@ -19,7 +20,6 @@ from fenceline.append.contention import (
     TURN,
     ContentionBackoff,
 )
-from fenceline_cli.benchmark.figures import jain
 
 FAR = 100  # ms for a try: so far that the least times don't apply
 

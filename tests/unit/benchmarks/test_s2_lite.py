@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from benchmarks import s2_lite
-from fenceline_cli.benchmark.one_server import LARGE, SMALL
-from fenceline_cli.benchmark.thin_client import Post
+from benchmarks.one_server import LARGE, SMALL
+from benchmarks.thin_client import Post
 
 POSTS = {who: Post("", who, b"", {}) for who in (s2_lite.OURS, s2_lite.THEIRS)}
 

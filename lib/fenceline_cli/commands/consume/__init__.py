@@ -1,0 +1,1 @@
+"""``fenceline consume``, and the reading up to an end and through outages."""

@@ -1,0 +1,1 @@
+"""``fenceline cost``: requests that are counted, and dated prices."""

@@ -1,0 +1,1 @@
+"""``fenceline failover``, and what a move would repeat."""

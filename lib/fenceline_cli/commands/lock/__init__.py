@@ -1,0 +1,1 @@
+"""``fenceline lock``, and the process that guards its command."""

@@ -1,0 +1,1 @@
+"""``fenceline produce``, what stops its reading, and what shows its progress."""

@@ -1,0 +1,1 @@
+"""``fenceline verify`` and ``fenceline rebuild``."""

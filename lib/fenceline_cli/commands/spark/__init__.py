@@ -1,0 +1,1 @@
+"""``fenceline spark``: each job, and the session that they borrow."""

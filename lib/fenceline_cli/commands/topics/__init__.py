@@ -1,0 +1,1 @@
+"""``fenceline topic``, ``offsets`` and ``trim``."""

@@ -1,0 +1,1 @@
+"""``fenceline txn``, and the loop of ``txn run``."""
