@@ -68,9 +68,10 @@ class Appender:
             StaleTopicId: The log is sealed, or the name leads elsewhere. Nothing was written.
         """
         ticket = Ticket(entry, until_ms)
-        if self.queue.add(ticket):
-            # No attempt is in progress: each caller that lost was answered, or left. The time since then is no try.
-            self.contention.backoff.losses = 0
+        with self.queue.lock:
+            if self.queue.add(ticket):
+                # No attempt is in progress: each caller that lost was answered, or left. The time since is no try.
+                self.contention.backoff.losses = 0
         try:
             has_led = self._lead_until_answered(ticket)
         finally:

@@ -34,7 +34,8 @@ class AppendQueue:
     """The tickets that wait for one partition, its present group, and the turn to lead. Safe to share between threads.
 
     Args:
-        keep: Called when a caller leaves a frozen group: from then on the process must not forget this queue.
+        keep: Called, within a call of the appender, when a caller leaves a frozen group: from then on the process must
+            not forget the appender.
     """
 
     def __init__(self, partition: Partition, keep: Callable[[Partition], None]) -> None:

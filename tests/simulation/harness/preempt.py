@@ -20,6 +20,9 @@ from tests.simulation.harness.world import World
 NAMES = (
     "access.session_cache",
     "append.appender",
+    "append.combining.combiner",
+    "append.combining.own_offers",
+    "append.combining.round_item",
     "append.commit",
     "append.contention",
     "append.group",

@@ -16,7 +16,7 @@ from contextlib import suppress
 from fenceline import limits
 from fenceline.append.combining.offers import Round, free_offers, is_young
 from fenceline.append.combining.own_offers import OwnOffer, OwnOffers
-from fenceline.append.combining.round_item import RoundItem, RoundView, is_kept
+from fenceline.append.combining.round_item import NoRound, RoundItem, RoundView, is_kept
 from fenceline.append.contention import ContentionBackoff
 from fenceline.append.group import GroupResult, Ticket, form_group, producer_ids_of
 from fenceline.append.queue import AppendQueue
@@ -334,13 +334,14 @@ class Combiner:
             if not self._is_direct():
                 self.round.forget_written()  # other processes are likely to have moved the round
             view = self.round.look()
+        except NoRound:
+            view = None
+            self.own.lose(self.own.unanswered())
         except StaleTopicId:
             self.own.lose(self.own.unanswered())
             self._end_incarnation()
             return True
         if view is None:
-            if not self.round.is_there:
-                self.own.lose(self.own.unanswered())
             if self.own:
                 self._soon()
             return bool(self.own)

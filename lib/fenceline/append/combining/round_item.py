@@ -35,6 +35,10 @@ class RoundView(NamedTuple):
     is_sealed: bool  # the log was known to be sealed before the round was read
 
 
+class NoRound(Exception):
+    """The partition has no round: no offer can be bound, and nothing shows what became of those that were."""
+
+
 class RoundItem:
     """One process's reads and writes of a partition's round, and its reads of the offers."""
 
@@ -98,9 +102,10 @@ class RoundItem:
         self._written = None
 
     def look(self) -> RoundView | None:
-        """Return the round at the log's end beside the offers; ``None`` if there is none, or it is ahead of the log.
+        """Return the round at the log's end beside the offers; ``None`` if it is ahead of the log as it is known.
 
         Raises:
+            NoRound: There is no round.
             StaleTopicId: The name no longer leads to this incarnation.
             CorruptLogError, Unavailable: As ``Partition.catch_up``, or the item store could not be asked.
         """
@@ -111,7 +116,7 @@ class RoundItem:
         if stored is None:
             stored = self.read()
         if stored is None:
-            return None
+            raise NoRound
         known = Round.from_value(stored.value)
         if known.offset > partition.state.next_offset:
             partition.catch_up()
