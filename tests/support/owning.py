@@ -8,7 +8,7 @@ from typing import Any
 
 from fenceline import limits
 from fenceline.access import session as sessions
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import Hold, SessionItem, session_from_item
 from fenceline.append.request import AppendRequest
@@ -75,7 +75,8 @@ def access(service: Service, partition: int = 0) -> AccessItem:
 def stored(service: Service, resource: str, group: str | None = None) -> OwnershipItem:
     """Return the item of a lock."""
     key = keys.lock_item(group, resource)
-    return OwnershipItem.from_item(service.items.store.get([key]).get(key))
+    found = service.items.store.get([key]).get(key)
+    return OwnershipItem() if found is None else OwnershipItem.from_value(found.value)
 
 
 def everything(service: Service) -> dict[Any, Any]:

@@ -10,6 +10,7 @@ Not here: the append itself, which the appender judges at its offset (``append.c
 from __future__ import annotations
 
 from fenceline.access import fence_markers, rules
+from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.rules import AccessItem, Holder, access_from_item
 from fenceline.access.session import ENDED, SessionItem, named, session_from_item, with_hold_state
 from fenceline.append.checks import AdmitFirst
@@ -17,7 +18,6 @@ from fenceline.errors import OutcomeUnknownError, ProducerBusyError, StoreUnavai
 from fenceline.format import keys
 from fenceline.log.partition import Partition, Partitions
 from fenceline.log.retry import Attempts
-from fenceline.ports import Change
 
 
 def admit(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> tuple[str, int]:
@@ -54,14 +54,15 @@ def _end(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> Non
             if session is not None and session.is_live(context.runtime.now_ms()) and not holder.is_closed:
                 raise _busy(session, asked)
             ended = rules.ended(item, asked.session_id, asked.topic_epoch)
-            changes: list[Change] = [ended.put(access_key, context.runtime)]
+            transaction = ItemTransaction({})
+            transaction.put(access_key, ended)
             if session is not None and not session.is_final:
                 place = partition.topic_id, partition.partition
                 over = with_hold_state(session, *place, holder.epoch, holder.producer_name, ENDED)
-                changes.append(over.put(context.runtime))
+                transaction.put(session_key, over)
             # A process that loses this write reads again: a renewal may have come first.
             # model: Access, "write the end before acting on it"
-            context.items.write(changes)
+            context.items.write(transaction.changes(context.runtime))
 
 
 def _holder(item: AccessItem, asked: AdmitFirst) -> Holder | None:

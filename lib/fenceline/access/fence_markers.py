@@ -102,9 +102,7 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
         Unavailable: The item store could not be asked.
     """
     wanted = [keys.session_item(one) for one in sorted(set(session_ids)) if keys.is_session_id(one)]
-    at_once = limits.TRANSACTION_ITEMS_MAX
-    pages = [context.items.get(wanted[at : at + at_once]) for at in range(0, len(wanted), at_once)]
-    return {key.sort: session_from_item(item) for page in pages for key, item in page.items()}
+    return {key.sort: session_from_item(item) for key, item in context.read_items(wanted).items()}
 
 
 def meet(partitions: Partitions, sessions: Iterable[SessionItem]) -> None:

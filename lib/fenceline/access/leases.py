@@ -9,23 +9,21 @@ Not here: what a session is, and how it is judged (``access.session``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from fenceline import limits
 from fenceline.access import fence_markers
 from fenceline.access import session as sessions
 from fenceline.access.claims.request import check_client_name, check_lease
-from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.resources import partition_named
+from fenceline.access.resources import OwnershipItem, Resource, partition_named
 from fenceline.access.rules import Holder, access_from_item
-from fenceline.access.session import EXPIRED, LIVE, Owned, SessionItem
+from fenceline.access.session import EXPIRED, LIVE, SessionItem
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Session
-from fenceline.ports import Item, ItemKey
 
 
 def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> Session:
@@ -133,12 +131,13 @@ def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str]
 def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, str], ...]:
     """Return what the session owns, and the partitions of its exclusive producers, as the items say now."""
     held = [hold for hold in session.holds if hold.mode == EXCLUSIVE and hold.state == LIVE]
-    owned = {owned: _owned_key(owned) for owned in session.owns if not _is_write_access(owned)}
+    # Owned write access is also one of the session's holds.
+    resources = {owned: Resource.of(owned) for owned in session.owns}
+    owned = {one: resource.key for one, resource in resources.items() if not resource.is_write_access}
     topics = {keys.topic_item(hold.topic) for hold in held}
     topics |= {keys.topic_item(place[0]) for one in owned if one.topic_id and (place := partition_named(one.resource))}
     access_keys = {keys.access_item(*hold.place) for hold in held}
-    wanted = sorted({*topics, *access_keys, *owned.values()})
-    found = _read_all(context, wanted)
+    found = context.read_items(sorted({*topics, *access_keys, *owned.values()}))
     current_ids = {
         item.value["topic_id"] for key, item in found.items() if key in topics and not item.value["is_going"]
     }
@@ -153,21 +152,3 @@ def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, st
         if is_current and OwnershipItem.from_item(found.get(key)).session_id == session.session_id:
             shown[one.group, one.resource] = None
     return tuple(shown)
-
-
-def _is_write_access(owned: Owned) -> bool:
-    return owned.group is None and bool(owned.topic_id)  # also one of the session's holds
-
-
-def _owned_key(owned: Owned) -> ItemKey:
-    place = partition_named(owned.resource) if owned.topic_id else None
-    if place is None:
-        return keys.lock_item(owned.group, owned.resource)
-    return keys.ownership_item(owned.topic_id, place[1], owned.group)
-
-
-def _read_all(context: Context, wanted: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-    found: dict[ItemKey, Item] = {}
-    for at in range(0, len(wanted), limits.TRANSACTION_ITEMS_MAX):
-        found |= context.items.get(wanted[at : at + limits.TRANSACTION_ITEMS_MAX])
-    return found

@@ -14,7 +14,7 @@ from fenceline import limits
 from fenceline.access import leases
 from fenceline.access.claims import producers as named_producers
 from fenceline.access.claims.claim import Claiming
-from fenceline.access.claims.queue import Waiting
+from fenceline.access.claims.waiting import Waiting
 from fenceline.access.ownership import own, release
 from fenceline.access.session import SessionItem
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError

@@ -12,7 +12,7 @@ import pytest
 
 from fenceline import limits
 from fenceline.access import session as sessions
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import OwnershipItem
 from fenceline.errors import (
     FencelineError,
     InvalidRequestError,

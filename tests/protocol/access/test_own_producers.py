@@ -11,6 +11,7 @@ import pytest
 
 from fenceline import limits
 from fenceline.access import session as sessions
+from fenceline.access.item_transaction import put_of
 from fenceline.errors import (
     FencelineError,
     ThrottledError,
@@ -175,7 +176,7 @@ def test_a_session_writes_to_a_bounded_number_of_partitions(service: Service, mo
 
 def test_a_partition_whose_epochs_are_used_up_is_refused(service: Service) -> None:
     a, key = start(service), keys.access_item(service.topic_id(), 0)
-    service.items.store.write([replace(access(service), epoch=limits.INT32_MAX).put(key, service.runtime)])
+    service.items.store.write([put_of(key, replace(access(service), epoch=limits.INT32_MAX), service.runtime)])
     assert refusal(service.log, a, "lock", WRITE).code == "THROTTLED"
     assert service.log.access.ownership("lock").session_id is None
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fenceline import limits
 from fenceline.access import session as sessions
 from fenceline.access import session_size
-from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.producer import ProducerRecord
+from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem, Holder, Waiter
 from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, Hold, Owned, SessionItem
 from fenceline.errors import FencelineError

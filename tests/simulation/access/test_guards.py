@@ -16,7 +16,7 @@ from fenceline.access.claims import claim
 from fenceline.access.ownership import own, read_guard
 from fenceline.access.ownership import plan as ownership_plan
 from fenceline.access.ownership import rules as ownership_rules
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import OwnershipItem
 from fenceline.append import access_markers, checks
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.checks import AdmitFirst

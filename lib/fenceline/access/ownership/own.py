@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fenceline.access import fence_markers, rules
 from fenceline.access import session as sessions
+from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.ownership.plan import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
@@ -108,9 +109,10 @@ class OwnAttempt:
         known = self._read_owners(found)
         wanted = list(zip(found, [one.generation for one in request.wanted], strict=True))
         held = read_held(context, claimer, sum(one.view is not None for one in found))
-        made = plan(claimer, wanted, known, held, now_ms=runtime.now_ms(), runtime=runtime)
+        made = plan(claimer, wanted, known, held, now_ms=runtime.now_ms())
+        changes = made.transaction.changes(runtime)
         self._severed.update(*(one.item.severed for one in made.planned))
-        self._write(made.changes, [one.resource for one in made.planned if not one.is_kept])
+        self._write(changes, [one.resource for one in made.planned if not one.is_kept])
         pending = [one for one in made.planned if one.is_pending]
         if pending:
             self.has_written = True  # perhaps a marker of what an earlier request reserved
@@ -209,7 +211,7 @@ class OwnAttempt:
         session_key = keys.session_item(self._request.session_id)
         items = context.items.get([session_key, *(one.access_key for one in pending)])
         session = session_from_item(items[session_key])
-        changes: list[Change] = []
+        transaction = ItemTransaction({})
         for one in pending:
             item = access_from_item(items.get(one.access_key))
             if item.granted == one.holder:
@@ -217,8 +219,10 @@ class OwnAttempt:
             made = rules.confirmed(item, one.holder)
             if made is None or session.is_final:
                 return one
-            changes.append(made.put(one.access_key, context.runtime))
+            transaction.put(one.access_key, made)
             session = sessions.with_hold(session, one.hold)
+            transaction.put(session_key, session)
+        changes = transaction.changes(context.runtime)
         if changes:
-            context.items.write([*changes, session.put(context.runtime)])
+            context.items.write(changes)
         return None

@@ -10,22 +10,22 @@ Not here: reads and writes (``own``, ``snapshot``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from fenceline import limits
 from fenceline.access import hold_limits, rules
 from fenceline.access import session as sessions
-from fenceline.access.ownership.rules import Granted, Owner, OwnershipItem, decide, taken
-from fenceline.access.resources import Resource
+from fenceline.access.item_transaction import ItemTransaction
+from fenceline.access.ownership.rules import Granted, Owner, decide, taken
+from fenceline.access.resources import OwnershipItem, Resource
 from fenceline.access.rules import AccessItem, Claimant, Holder, Liveness, PartitionAccess
 from fenceline.access.session import ENDED, RESERVED, Hold, Owned, SessionItem
 from fenceline.errors import FencelineError, ThrottledError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
-from fenceline.ports import Change, Check, ItemKey, Put
-from fenceline.runtime import Runtime
+from fenceline.ports import ItemKey
 
 Held: TypeAlias = Mapping[tuple[str, int], AccessItem]  # by topic_id and partition
 
@@ -36,7 +36,6 @@ class Found:
 
     resource: Resource
     item: OwnershipItem
-    version: int | None
     view: PartitionAccess | None  # of the partition, for write access
 
     def session_ids(self) -> set[str]:
@@ -74,19 +73,19 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The outcome of one request: what is granted, and the changes."""
+    """The outcome of one request: what is granted, and its changes, none if everything is written already."""
 
     planned: Sequence[Planned]
-    changes: Sequence[Change]
+    transaction: ItemTransaction
 
 
-def liveness_of(known: Mapping[str, SessionItem], now_ms: int) -> Liveness:
+def liveness_of(session_of: Callable[[str], SessionItem | None], now_ms: int) -> Liveness:
     def is_live(session_id: str) -> bool:
-        session = known.get(session_id)
+        session = session_of(session_id)
         return session is not None and session.is_live(now_ms)
 
     def is_gone(session_id: str) -> bool:
-        session = known.get(session_id)
+        session = session_of(session_id)
         return session is None or session.is_final
 
     return Liveness(is_live, is_gone, lambda _: False)  # an owner fails all waiters
@@ -107,7 +106,6 @@ def plan(
     held: Held,
     *,
     now_ms: int,
-    runtime: Runtime,
 ) -> Plan:
     """Judge a request, and return what it is granted and what it changes.
 
@@ -119,14 +117,15 @@ def plan(
 
     Raises:
         StaleGenerationError, ResourceOwnedError: The first resource that is refused.
-        ThrottledError: It is too much for one session, or for one transaction.
+        ThrottledError: It is too much for one session.
     """
     known = {**known, claimer.session_id: claimer}
-    liveness = liveness_of(known, now_ms)
+    liveness = liveness_of(known.get, now_ms)
     judged = [_judge(claimer.session_id, found, asked, liveness, known) for found, asked in wanted]
-    draft = _OwnDraft(claimer.session_id, known, held, now_ms, runtime)
-    planned = [draft.grant(found, *verdict) for (found, _), verdict in zip(wanted, judged, strict=True)]
-    return Plan(planned, draft.all_changes())
+    made = _Plan(claimer, known, now_ms)
+    planned = [made.grant(found, *verdict) for (found, _), verdict in zip(wanted, judged, strict=True)]
+    made.bound(held)
+    return Plan(planned, made.transaction)
 
 
 def _judge(
@@ -151,26 +150,25 @@ def _judge(
     return verdict, mine[-1] if verdict.is_kept else None, others
 
 
-class _OwnDraft:
-    """The sessions and the changes of a request that is granted."""
+class _Plan:
+    """The changes of a request that is granted, one resource after another."""
 
-    def __init__(
-        self, claimer: str, known: Mapping[str, SessionItem], held: Held, now_ms: int, runtime: Runtime
-    ) -> None:
-        self._claimer = claimer
-        self._read = known
-        self._held = held
-        self._sessions = dict(known)
+    def __init__(self, claimer: SessionItem, known: Mapping[str, SessionItem], now_ms: int) -> None:
+        self.transaction = ItemTransaction(known, too_large="request; own fewer resources at once")
+        self.transaction.require(claimer.key, claimer.version)
+        self._claimer = claimer.session_id
+        self._known = known
         self._now_ms = now_ms
-        self._runtime = runtime
-        self._changes: list[Change] = []
-        self._unchanged = {claimer}  # sessions that must still be what they were
 
     def grant(self, found: Found, granted: Granted, mine: Holder | None, others: Sequence[str]) -> Planned:
         resource = found.resource
         for other in others:
-            self._sever(other)
-        self._enter(Owned(resource.group, resource.name, resource.topic_id))
+            session = self._session(other)
+            if not session.is_final:
+                self.transaction.change_session(sessions.severed(session, self._now_ms))
+        claimer, owned = self._session(self._claimer), resource.owned
+        if owned not in claimer.owns:
+            self.transaction.change_session(replace(claimer, owns=(*claimer.owns, owned)))
         token, is_pending = None, False
         if found.view is not None:
             token = self._reserve(resource, found.view) if mine is None else mine.epoch
@@ -178,82 +176,69 @@ class _OwnDraft:
         elif not granted.is_kept:
             self._end_ownership(found)
         item = taken(found.item, granted, self._claimer, token=token, severed=others, now_ms=self._now_ms)
-        if item != found.item:
-            version = self._runtime.fresh_version() if found.version is None else found.version + 1
-            self._changes.append(Put(resource.key, item.to_value(), version, found.version))
+        self.transaction.change(resource.key, found.item, item)
         return Planned(resource, item, granted.is_kept, is_pending)
 
     def _reserve(self, resource: Resource, view: PartitionAccess) -> int:
         """Reserve the next epoch of a partition for the claimer, and end the access that is over."""
-        liveness = liveness_of(self._sessions, self._now_ms)
+        # By the sessions with the changes so far: those that this request severs have no access any longer.
+        liveness = liveness_of(self.transaction.session, self._now_ms)
         item = rules.reserved(view, Claimant(self._claimer, ""), liveness, fails_waiters=True)
         if item.epoch > limits.INT32_MAX:
             raise ThrottledError(
                 f"the partition has no epoch left; create the topic again to get new ones: resource={resource.name}"
             )
-        for holder in rules.over(view, liveness):
+        for holder in rules.over(view, rules.holders(view, liveness)):
             self._end_hold(resource, holder)
-        self._changes.append(item.put(keys.access_item(resource.topic_id, resource.partition), self._runtime))
+        self.transaction.put(keys.access_item(resource.topic_id, resource.partition), item)
         place = resource.topic, resource.topic_id, resource.partition
         hold = Hold(*place, item.epoch, EXCLUSIVE, "", RESERVED)
-        self._change(sessions.with_hold(self._sessions[self._claimer], hold))
+        self.transaction.change_session(sessions.with_hold(self._session(self._claimer), hold))
         return item.epoch
 
     # Sessions
 
-    def _change(self, session: SessionItem) -> None:
-        self._sessions[session.session_id] = session
-
-    def _enter(self, owned: Owned) -> None:
-        session = self._sessions[self._claimer]
-        if owned not in session.owns:
-            self._change(replace(session, owns=(*session.owns, owned)))
-
-    def _sever(self, session_id: str) -> None:
-        session = self._sessions[session_id]
-        if not session.is_final:
-            self._change(sessions.severed(session, self._now_ms))
+    def _session(self, session_id: str) -> SessionItem:
+        session = self.transaction.session(session_id)
+        assert session is not None
+        return session
 
     def _end_ownership(self, found: Found) -> None:
         """End the ownership of a former owner that is not live: it must not come back with this resource."""
         former = self._former(found.item.session_id)
         if former is not None:
-            resource = found.resource
-            gone = Owned(resource.group, resource.name, resource.topic_id)
-            self._change(replace(former, owns=tuple(owned for owned in former.owns if owned != gone)))
+            gone = found.resource.owned
+            left = tuple(owned for owned in former.owns if owned != gone)
+            self.transaction.change_session(replace(former, owns=left))
 
     def _end_hold(self, resource: Resource, holder: Holder) -> None:
         former = self._former(holder.session_id, or_claimer=True)
         if former is not None:
             place = resource.topic_id, resource.partition, holder.epoch
-            self._change(sessions.with_hold_state(former, *place, holder.producer_name, ENDED))
+            ended = sessions.with_hold_state(former, *place, holder.producer_name, ENDED)
+            self.transaction.change_session(ended)
 
     def _former(self, session_id: str | None, *, or_claimer: bool = False) -> SessionItem | None:
         """Return the session if it could come back. What is granted depends on that it has not."""
-        former = self._sessions.get(session_id or "")
+        former = self.transaction.session(session_id)
         if former is None or former.is_final or (former.session_id == self._claimer and not or_claimer):
             return None
-        self._unchanged.add(former.session_id)
+        self.transaction.require(former.key, former.version)
         return former
 
-    def all_changes(self) -> list[Change]:
-        """Return the whole transaction; an empty one if everything is written already."""
-        claimer = hold_limits.bounded(self._read[self._claimer], self._sessions[self._claimer], self._held)
-        self._change(claimer)
+    def bound(self, held: Held) -> None:
+        """Judge what the claimer holds and owns once all is granted.
+
+        Raises:
+            ThrottledError: It is too much for one session.
+        """
+        claimer = hold_limits.bounded(self._known[self._claimer], self._session(self._claimer), held)
+        self.transaction.change_session(claimer)
         if sum(_bytes(owned) for owned in claimer.owns) > limits.OWNED_BYTES_MAX:
             raise ThrottledError(
                 f"the names of all resources of a session take at most {limits.OWNED_BYTES_MAX} bytes; release some, "
                 "or use another session"
             )
-        changed = [one for one in self._sessions.values() if one != self._read[one.session_id]]
-        if not changed and not self._changes:
-            return []
-        changes: list[Change] = [*self._changes, *(session.put(self._runtime) for session in changed)]
-        for session_id in sorted(self._unchanged - {one.session_id for one in changed}):
-            changes.append(Check(self._read[session_id].key, self._read[session_id].version))
-        if len(changes) > limits.TRANSACTION_ITEMS_MAX:
-            raise ThrottledError("too many other sessions are in the way of one request; own fewer resources at once")
-        return changes
 
 
 def _bytes(owned: Owned) -> int:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from fenceline.access import fence_markers
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import OwnershipItem
 from fenceline.access.session import SessionItem, judge_live, renewed, session_from_item
 from fenceline.errors import OwnerFencedError
 from fenceline.format import keys

@@ -8,54 +8,13 @@ Not here: clocks and stores. The owner of a resource now is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, TypeVar
 
 from fenceline import limits
+from fenceline.access.resources import OwnershipItem
 from fenceline.errors import FencelineError, ResourceOwnedError, StaleGenerationError
-from fenceline.ports import Item
-
-T = TypeVar("T")
-
-# The item
-
-
-@dataclass(frozen=True, slots=True)
-class OwnershipItem:
-    """What is remembered of a resource: the last granted generation and token, and the session that got them.
-
-    Args:
-        severed: The sessions that this session severed for it. Their fences are finished before any answer says that
-            it owns the resource. The request that severed them finishes them, or the same request sent again.
-    """
-
-    generation: int = 0
-    fencing_token: int = -1
-    session_id: str | None = None
-    severed: tuple[str, ...] = ()
-    since: int | None = None  # when that session took it; None: an older version wrote it
-
-    def to_value(self) -> dict[str, Any]:
-        return {
-            "generation": self.generation,
-            "fencing_token": self.fencing_token,
-            "session_id": self.session_id,
-            "severed": list(self.severed),
-            "since": self.since,
-        }
-
-    @classmethod
-    def from_value(cls, value: Mapping[str, Any]) -> OwnershipItem:
-        severed, since = tuple(value["severed"]), value.get("since")
-        return cls(value["generation"], value["fencing_token"], value["session_id"], severed, since)
-
-    @classmethod
-    def from_item(cls, item: Item | None) -> OwnershipItem:
-        """Return what the item says; a resource without an item was never owned."""
-        return cls() if item is None else cls.from_value(item.value)
-
 
 # The table of claims to own
 
@@ -137,14 +96,10 @@ def taken(
         kept = item.fencing_token if token is None else token
         since = item.since if item.session_id == session_id else now_ms
         return replace(item, generation=granted.generation, fencing_token=kept, session_id=session_id, since=since)
-    return OwnershipItem(
-        granted.generation, item.fencing_token + 1 if token is None else token, session_id, tuple(severed), now_ms
-    )
+    next_token = item.fencing_token + 1 if token is None else token
+    return OwnershipItem(granted.generation, next_token, session_id, tuple(severed), now_ms, item.version)
 
 
 def released(item: OwnershipItem) -> OwnershipItem:
     """Return the item once no session owns the resource: generation and token stay."""
     return replace(item, session_id=None, since=None)
-
-
-# Reading and committing as a group
