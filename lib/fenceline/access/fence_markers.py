@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fenceline import limits
-from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
+from fenceline.access.session_item import SEVERED, Fence, SessionItem, session_from_item
 from fenceline.append.appender import appender_of
 from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.format import control, keys
@@ -103,6 +103,13 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
     """
     wanted = [keys.session_item(one) for one in sorted(set(session_ids)) if keys.is_session_id(one)]
     return {key.sort: session_from_item(item) for key, item in context.read_items(wanted).items()}
+
+
+def read_fenced(partitions: Partitions, session_ids: Iterable[str]) -> dict[str, SessionItem]:
+    """Return those of the sessions that exist, once the fences of the severed ones are finished; see ``finish``."""
+    known = read_sessions(partitions.context, session_ids)
+    meet(partitions, known.values())
+    return known
 
 
 def meet(partitions: Partitions, sessions: Iterable[SessionItem]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from fenceline import limits
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from fenceline.errors import ThrottledError
 from fenceline.ports import Change, Check, ItemKey, Put
 from fenceline.runtime import Runtime
@@ -72,7 +72,8 @@ class ItemTransaction:
             ThrottledError: It is too large for one write.
         """
         sessions = [one for one in self._sessions.values() if one != self._read.get(one.session_id)]
-        puts = [put_of(key, item, runtime) for key, item in self._items.items()]
+        fresh = runtime.fresh_version
+        puts = [Put.replacing(key, one.to_value(), one.version, fresh) for key, one in self._items.items()]
         puts += [session.put(runtime) for session in sessions]
         if not puts:
             return []
@@ -84,9 +85,3 @@ class ItemTransaction:
         if len(changes) > limits.TRANSACTION_ITEMS_MAX:
             raise ThrottledError(f"too many other sessions are in the way of one {self._too_large}")
         return changes
-
-
-def put_of(key: ItemKey, item: Stored, runtime: Runtime) -> Put:
-    """Return the write of an item in the place of the version that it was read at; a new one has a random version."""
-    version = runtime.fresh_version() if item.version is None else item.version + 1
-    return Put(key, item.to_value(), version, item.version)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fenceline import limits
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from fenceline.format import keys
 from fenceline.model.access import GRANTED, QUEUED, Producer
 from fenceline.ports import Item, ItemKey

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fenceline import limits
-from fenceline.access.session import Owned
+from fenceline.access.session_item import Owned
 from fenceline.errors import InvalidRequestError
 from fenceline.format import keys
 from fenceline.model.requests import OwnTarget

@@ -152,8 +152,8 @@ class TransactionItem:
 
     def put(self, runtime: Runtime) -> Put:
         """Return the write of this item on the version that was read; a new item begins at a random version."""
-        version = runtime.fresh_version() if self.version is None else self.version + 1
-        return Put(keys.transaction_item(self.transactional_id), self.to_value(), version, self.version)
+        key = keys.transaction_item(self.transactional_id)
+        return Put.replacing(key, self.to_value(), self.version, runtime.fresh_version)
 
     def written(self, put: Put) -> TransactionItem:
         """Return the item as ``put`` has stored it."""

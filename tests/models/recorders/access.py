@@ -18,7 +18,7 @@ from fenceline.access.claims import decision as decisions
 from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.ownership.own import OwnAttempt
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, AccessItem, Holder
-from fenceline.access.session import LIVE, RESERVED, SEVERED, SessionItem
+from fenceline.access.session_item import LIVE, RESERVED, SEVERED, SessionItem
 from fenceline.errors import FencelineError
 from fenceline.format.batch import decode
 from fenceline.format.control import ACCESS, EXCLUSIVE, SHARED, parse_marker

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.access import fence_markers, rules
-from fenceline.access import session as sessions
+from fenceline.access import fence_markers, rules, session_item
 from fenceline.access.claims import claim
 from fenceline.access.ownership import own, read_guard
 from fenceline.access.ownership import plan as ownership_plan
@@ -224,8 +223,8 @@ def fences_nothing_shared(patch: Patch) -> None:
 @GUARDS.guard(sharers, seed=5)
 def severs_without_a_list(patch: Patch) -> None:
     """Leave out of the severing write what must be fenced."""
-    severed = sessions.severed
-    patch.setattr(sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
+    severed = session_item.severed
+    patch.setattr(session_item, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
 
 
 @GUARDS.guard(owners, seed=5)

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from fenceline.format import keys
 from fenceline.format.batch import decode
 from fenceline.format.control import ACCESS, parse_marker

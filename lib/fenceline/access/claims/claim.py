@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fenceline.access import rules
-from fenceline.access import session as sessions
+from fenceline.access import rules, session_item
 from fenceline.access.claims.decision import Pending, decide
 from fenceline.access.claims.request import ResolvedClaim, resolve
 from fenceline.access.claims.snapshot import SnapshotQuery, read_snapshot
 from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.producer import PENDING, ProducerRecord, record_from_item, withdrawn
 from fenceline.access.rules import AccessItem, access_from_item
-from fenceline.access.session import SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry, ShareEntry
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
@@ -142,9 +141,9 @@ class Claiming:
                 if record.state == GRANTED and set(pending.holders) <= set(record.next_offsets):
                     # Another request of the same claim did it, or an earlier attempt that was not answered.
                     return record.granted_to(session, record.partitions)
-                sessions.judge_known(session, session.session_id, record.principal)
+                session_item.judge_known(session, session.session_id, record.principal)
                 if session.is_final:
-                    raise sessions.expired(session)
+                    raise session_item.expired(session)
                 confirmed = self._confirmation(pending, now, record, session, offsets)
                 if confirmed is None:
                     raise self._lost(topic, pending)
@@ -175,7 +174,7 @@ class Claiming:
             if granted is None or record.state != PENDING:
                 return None
             transaction.change(keys.access_item(topic_id, p), item, granted)
-            session = sessions.granted(session, topic_id, p, holder.epoch, holder.producer_name)
+            session = session_item.granted(session, topic_id, p, holder.epoch, holder.producer_name)
         record = replace(record, state=GRANTED, next_offsets={**record.next_offsets, **offsets})
         transaction.put(session.key, session)
         transaction.put(record.key, record)
@@ -229,9 +228,9 @@ class Claiming:
             item = now.access[p]
             transaction.change(keys.access_item(topic_id, p), item, rules.given_up(item, holder))
             if session is not None:
-                session = sessions.without_reserved(session, topic_id, p, holder.epoch, holder.producer_name)
+                session = session_item.without_reserved(session, topic_id, p, holder.epoch, holder.producer_name)
         if session is not None and is_new_session and not session.is_final:
-            session = sessions.closed(session, runtime.now_ms())
+            session = session_item.closed(session, runtime.now_ms())
         if session is not None and now.session is not None:
             transaction.change(session.key, now.session, session)
         record = now.record

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fenceline import limits
-from fenceline.access import hold_limits, rules
-from fenceline.access import session as sessions
+from fenceline.access import rules, session_item
 from fenceline.access.claims.request import ResolvedClaim
 from fenceline.access.claims.snapshot import ClaimSnapshot
 from fenceline.access.item_transaction import ItemTransaction
@@ -33,7 +32,7 @@ from fenceline.access.rules import (
     Verdict,
     Waiter,
 )
-from fenceline.access.session import Hold, SessionItem
+from fenceline.access.session_item import Hold, SessionItem
 from fenceline.errors import ProducerBusyError, ProducerFencedError, ThrottledError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE, SHARED
@@ -74,13 +73,13 @@ def decide(snapshot: ClaimSnapshot, claim: ResolvedClaim) -> Decision:
     """
     session = snapshot.sessions.get(claim.session_id)
     if not claim.makes_session:
-        session = sessions.judge_known(session, claim.session_id, claim.principal)
+        session = session_item.judge_known(session, claim.session_id, claim.principal)
     if session is not None:
         epochs = claim.request.topic_epochs
         resumed = None if epochs is None else _reconnected(snapshot, claim, session, epochs)
         if resumed is not None:
             return resumed
-        sessions.judge_live(session, claim.session_id, claim.principal, snapshot.now_ms)
+        session_item.judge_live(session, claim.session_id, claim.principal, snapshot.now_ms)
     return ClaimDecision(snapshot, claim).decide()
 
 
@@ -190,7 +189,7 @@ class ClaimDecision:
     def _still_queued(self, record: ProducerRecord) -> Decision:
         session = self._claimer()
         if self.claim.renews and session.is_renewal_due(self.snapshot.now_ms):
-            session = sessions.renewed(session, self.snapshot.now_ms)
+            session = session_item.renewed(session, self.snapshot.now_ms)
             self.transaction.change_session(session)
         return Decision(self.transaction, record.queued(session, queue_position(self.snapshot, record)))
 
@@ -252,14 +251,14 @@ class ClaimDecision:
         for holder in alive:
             session = self.transaction.session(holder.session_id)
             if session is not None and holder.session_id != self.claim.session_id:
-                self.transaction.change_session(sessions.wanted(session, self.snapshot.now_ms))
+                self.transaction.change_session(session_item.wanted(session, self.snapshot.now_ms))
 
     def _end_hold(self, holder: Holder, partition: int) -> None:
         session = self.transaction.session(holder.session_id)
         if session is None or session.is_final:
             return
         named = self.snapshot.topic.topic_id, partition, holder.epoch, holder.producer_name
-        self.transaction.change_session(sessions.with_hold_state(session, *named, sessions.ENDED))
+        self.transaction.change_session(session_item.with_hold_state(session, *named, session_item.ENDED))
 
     def _claimer(self) -> SessionItem:
         return self.snapshot.sessions[self.claim.session_id]
@@ -269,9 +268,9 @@ class ClaimDecision:
         claim, snapshot = self.claim, self.snapshot
         session = self.transaction.session(claim.session_id)
         if session is not None:
-            return sessions.renewed(session, snapshot.now_ms) if claim.renews else session
+            return session_item.renewed(session, snapshot.now_ms) if claim.renews else session
         assert claim.makes_session
-        return sessions.created(
+        return session_item.created(
             claim.session_id,
             principal=claim.principal,
             lease_ms=claim.lease_ms,
@@ -282,14 +281,14 @@ class ClaimDecision:
     def _hold(self, holders: Mapping[int, Holder], *, is_pending: bool) -> SessionItem:
         """Note in the session what it holds, before its markers: a request that severs it must find all of it."""
         topic = self.snapshot.topic
-        state = sessions.RESERVED if is_pending else sessions.LIVE
+        state = session_item.RESERVED if is_pending else session_item.LIVE
         session = self._renewed()
         for p, holder in holders.items():
             hold = Hold(topic.name, topic.topic_id, p, holder.epoch, self.mode, self.name, state)
-            session = sessions.with_hold(session, hold)
+            session = session_item.with_hold(session, hold)
         before = self.snapshot.sessions.get(session.session_id)
         if before is not None:
-            session = hold_limits.bounded(before, session, self.snapshot.held)
+            session = session_item.bounded(before, session, self.snapshot.held)
         self.transaction.change_session(session)
         return session
 
@@ -316,8 +315,8 @@ def _reconnected(
     }
     if Reconnection.FENCED in verdicts.values():
         raise fenced(snapshot, "a later claim came, or these epochs were never granted; claim without topic_epochs")
-    if session.state == sessions.CLOSED:
-        raise sessions.expired(session)
+    if session.state == session_item.CLOSED:
+        raise session_item.expired(session)
     if set(verdicts.values()) != {Reconnection.RESUMES}:
         return None
     named = [_names(view, claim, epochs[p]) for p, view in snapshot.views.items()]
@@ -339,7 +338,7 @@ def resumed(
 ) -> Decision:
     """Return the decision that gives a producer back what it had."""
     topic, transaction = snapshot.topic, snapshot.transaction()
-    before, session = session, sessions.renewed(session, snapshot.now_ms)
+    before, session = session, session_item.renewed(session, snapshot.now_ms)
     # A process that ends this access writes the same items: only one of the two succeeds, whatever the clocks say.
     # model: Access, "a reconnection writes what it read"
     transaction.require(session.key, session.version)
@@ -347,8 +346,8 @@ def resumed(
         key = keys.access_item(topic.topic_id, p)
         transaction.require(key, view.item.version)
         transaction.change(key, view.item, rules.resumed(view.item, (claim.session_id, name)))
-        session = sessions.with_hold(session, Hold(topic.name, topic.topic_id, p, epochs[p], claim.mode, name))
-    transaction.change_session(hold_limits.bounded(before, session, snapshot.held))
+        session = session_item.with_hold(session, Hold(topic.name, topic.topic_id, p, epochs[p], claim.mode, name))
+    transaction.change_session(session_item.bounded(before, session, snapshot.held))
     record = snapshot.records.get(name)
     if record is not None and not claim.is_within(record):
         # Another claim of its own session is under way (a lapsed session may come back to it), or the name belongs to a
@@ -405,7 +404,7 @@ def fenced(snapshot: ClaimSnapshot, why: str) -> ProducerFencedError:
 def taken_name(snapshot: ClaimSnapshot, record: ProducerRecord) -> ProducerBusyError:
     return ProducerBusyError(
         "the name belongs to a live producer until it closes, is fenced, or its lease lapses; choose another name: "
-        f"producer_name={record.producer_name}{sessions.named_to_others(snapshot.sessions.get(record.session_id))}"
+        f"producer_name={record.producer_name}{session_item.named_to_others(snapshot.sessions.get(record.session_id))}"
     )
 
 
@@ -421,7 +420,7 @@ def busy(columns: Sequence[Column], holder: SessionItem | None) -> ProducerBusyE
     Args:
         holder: One session that has access, if there is any.
     """
-    named = "" if Column.WAITERS in columns else sessions.named_to_others(holder)
+    named = "" if Column.WAITERS in columns else session_item.named_to_others(holder)
     until = f"{blocked_by(columns)}; claim again after they have ended, or wait with WaitForExclusive"
     return ProducerBusyError(f"{until}:{named}" if named else until)
 

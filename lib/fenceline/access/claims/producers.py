@@ -13,15 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fenceline import limits
-from fenceline.access import fence_markers, rules
-from fenceline.access import session as sessions
+from fenceline.access import fence_markers, rules, session_item
 from fenceline.access.claims.decision import fenced
 from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, Tickets, read_snapshot
 from fenceline.access.claims.waiting import ANOTHERS, judge_record, read_record, shown, unknown_producer
 from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.producer import CLOSED, ProducerRecord, record_from_item
 from fenceline.access.rules import AccessItem, access_from_item
-from fenceline.access.session import LIVE, SessionItem, session_from_item
+from fenceline.access.session_item import LIVE, SessionItem, session_from_item
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -43,7 +42,7 @@ def look(partitions: Partitions, topic: Topic, name: str) -> Producer:
     numbers = () if record is None else record.partitions
     snapshot = read_snapshot(partitions, SnapshotQuery(topic, numbers, None, name))
     record = judge_record(snapshot, name, None)
-    session = sessions.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
+    session = session_item.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
     return shown(snapshot, record, session)
 
 
@@ -134,9 +133,8 @@ def close(
     for attempt in Attempts(context.runtime, "the producer"):
         with attempt:
             record = read_record(context, topic, name)
-            known = fence_markers.read_sessions(context, [session_id])
-            fence_markers.meet(partitions, known.values())
-            session = sessions.judge_known(known.get(session_id), session_id, principal)
+            known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
+            session = session_item.judge_known(known, session_id, principal)
             is_its = record is not None and record.session_id == session_id
             if record is None or not is_its:
                 states = {hold.state for hold in session.granted_to(topic.topic_id, name)}
@@ -147,11 +145,12 @@ def close(
                 return
             was_its = True
             transaction = _closed_access(context, record)
-            put = sessions.without_producer(session, topic.topic_id, name).put(context.runtime)
+            left = session_item.without_producer(session, topic.topic_id, name)
+            put = left.put(context.runtime)
             transaction.put(record.key, replace(record, state=CLOSED))
             # A process that ends the access meanwhile writes the same items. Then this attempt is judged again.
             context.items.write([put, *transaction.changes(context.runtime)])
-            note(SessionItem.from_value(session_id, put.value, put.version))
+            note(left.written(put))
             return
 
 

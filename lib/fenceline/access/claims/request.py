@@ -7,20 +7,16 @@ Not here: whether the claim gets access (``decision``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fenceline import limits
+from fenceline.access import session_item
 from fenceline.access.producer import ProducerRecord, is_legal_name
 from fenceline.errors import InvalidRequestError
 from fenceline.format.control import EXCLUSIVE, SHARED
-from fenceline.model.requests import ACCESS_MODES, CLIENT_NAME_PATTERN, ClaimRequest
+from fenceline.model.requests import ACCESS_MODES, ClaimRequest
 from fenceline.model.topic import Topic
-
-_TEXT = re.compile(CLIENT_NAME_PATTERN)
-# Not in the pattern: JSON text has none, and a validator that cannot name one refuses the whole pattern.
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +95,11 @@ def check(request: ClaimRequest) -> None:
     if request.lease_ms is not None:
         if request.session_id is not None:
             raise _wrong("lease_ms", "left out where session_id is given: only a new session takes it")
-        check_lease(request.lease_ms)
+        session_item.check_lease(request.lease_ms)
     if request.client_name is not None:
         if request.session_id is not None:
             raise _wrong("client_name", "left out where session_id is given: only a new session takes it")
-        check_client_name(request.client_name)
+        session_item.check_client_name(request.client_name)
     if not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
         raise _wrong("wait_ms", f"from 0 to {limits.WAIT_MS_MAX}")
     if epochs is not None and request.session_id is None:
@@ -115,28 +111,6 @@ def check(request: ClaimRequest) -> None:
         raise _wrong("partitions", "a list with no partition twice")
     if epochs is not None and partitions is not None and set(epochs) != set(partitions):
         raise _wrong("topic_epochs", "given for exactly the partitions that partitions names")
-
-
-def check_lease(lease_ms: int) -> None:
-    """Judge a lease.
-
-    Raises:
-        InvalidRequestError: The lease is out of its bounds.
-    """
-    if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
-        raise _wrong("lease_ms", f"from {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}")
-
-
-def check_client_name(client_name: str) -> None:
-    """Judge the name that a session shows.
-
-    Raises:
-        InvalidRequestError: The name is empty or too long, or a terminal could take some of it for more than text.
-    """
-    is_text = _TEXT.fullmatch(client_name) is not None and _LONE_SURROGATE.search(client_name) is None
-    if not is_text or len(client_name.encode()) > limits.CLIENT_NAME_BYTES_MAX:
-        wanted = f"text of 1 to {limits.CLIENT_NAME_BYTES_MAX} bytes without control characters"
-        raise _wrong("client_name", wanted)
 
 
 def _wrong(field_name: str, wanted: str) -> InvalidRequestError:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fenceline.access import fence_markers, hold_limits
+from fenceline.access import fence_markers, session_item
 from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.producer import PENDING, ProducerRecord, is_legal_name, record_from_item
 from fenceline.access.rules import AccessItem, Liveness, PartitionAccess, Waiter, access_from_item
-from fenceline.access.session import SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.format import keys
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partitions
@@ -231,7 +231,7 @@ def _named(
     if record is not None:
         session_ids[record.session_id] = None
         further |= set(record.partitions)
-    places = [] if session is None else hold_limits.crowded(session, len(items))
+    places = [] if session is None else session_item.crowded(session, len(items))
     further |= {p for held_topic_id, p in places if held_topic_id == topic_id}
     return _Named(
         sessions={session_id: keys.session_item(session_id) for session_id in session_ids},

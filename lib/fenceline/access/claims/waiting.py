@@ -12,8 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fenceline import limits
-from fenceline.access import rules
-from fenceline.access import session as sessions
+from fenceline.access import rules, session_item
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.claims.decision import fenced, queue_position
 from fenceline.access.claims.request import ResolvedClaim
@@ -27,7 +26,7 @@ from fenceline.access.producer import (
     record_from_item,
 )
 from fenceline.access.rules import Claimant, Column, Waiter
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -73,7 +72,7 @@ class Waiting:
         record = read_record(self._context, topic, name)
         numbers = record.partitions if record is not None else ()
         snapshot = read_snapshot(self._partitions, SnapshotQuery(topic, numbers, session_id, name))
-        session = sessions.judge_known(snapshot.sessions.get(session_id), session_id, principal)
+        session = session_item.judge_known(snapshot.sessions.get(session_id), session_id, principal)
         record = judge_record(snapshot, name, session_id)
         producer = shown(snapshot, record, session)
         if producer.state == GRANTED:
@@ -138,7 +137,7 @@ def judge_record(snapshot: ClaimSnapshot, name: str, session_id: str | None) -> 
         raise unknown_producer(name)
     if session_id not in (None, record.session_id):
         raise fenced(snapshot, ANOTHERS)
-    if record.state == CLOSED or session.state == sessions.CLOSED:
+    if record.state == CLOSED or session.state == session_item.CLOSED:
         raise unknown_producer(name)
     if record.state == FAILED:
         raise fenced(snapshot, "another claim came first; claim again")
@@ -159,5 +158,5 @@ def shown(snapshot: ClaimSnapshot, record: ProducerRecord, session: SessionItem)
             raise fenced(snapshot, f"{what}; claim again")
         return record.granted_to(session, held)
     if not session.is_live(snapshot.now_ms):
-        raise sessions.expired(session)
+        raise session_item.expired(session)
     return record.queued(session, 0 if record.state == PENDING else queue_position(snapshot, record))

@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fenceline.access import fence_markers, rules
-from fenceline.access import session as sessions
+from fenceline.access import fence_markers, rules, session_item
 from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.ownership.plan import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
 from fenceline.access.resources import Resource, check_wanted
 from fenceline.access.rules import access_from_item
-from fenceline.access.session import SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
@@ -151,8 +150,7 @@ class OwnAttempt:
     def finish_fences(self) -> None:
         """Finish the fences of the sessions that it severed, before the answer; see ``fence_markers.finish``."""
         if self._severed:
-            severed = fence_markers.read_sessions(self._context, self._severed).values()
-            fence_markers.meet(self._partitions, severed)
+            fence_markers.read_fenced(self._partitions, self._severed)
 
     def _write(self, changes: Sequence[Change], taken: Sequence[Resource]) -> None:
         if not changes:
@@ -220,7 +218,7 @@ class OwnAttempt:
             if made is None or session.is_final:
                 return one
             transaction.put(one.access_key, made)
-            session = sessions.with_hold(session, one.hold)
+            session = session_item.with_hold(session, one.hold)
             transaction.put(session_key, session)
         changes = transaction.changes(context.runtime)
         if changes:

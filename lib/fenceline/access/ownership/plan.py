@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from fenceline import limits
-from fenceline.access import hold_limits, rules
-from fenceline.access import session as sessions
+from fenceline.access import rules, session_item
 from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.ownership.rules import Granted, Owner, decide, taken
 from fenceline.access.resources import OwnershipItem, Resource
 from fenceline.access.rules import AccessItem, Claimant, Holder, Liveness, PartitionAccess
-from fenceline.access.session import ENDED, RESERVED, Hold, Owned, SessionItem
+from fenceline.access.session_item import ENDED, RESERVED, Hold, Owned, SessionItem
 from fenceline.errors import FencelineError, ThrottledError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
@@ -142,7 +141,7 @@ def _judge(
     claim = None if found.view is None else found.view.item.claim
     mine = [h for h in held if h.session_id == claimer and (h != claim or not h.producer_name)]
     owner = Owner.OTHER if others else Owner.SAME if mine else Owner.NONE
-    owner_named = sessions.named_to_others(known.get(others[0])) if others else ""
+    owner_named = session_item.named_to_others(known.get(others[0])) if others else ""
     verdict = decide(found.resource.name, found.item.generation, owner, asked, owner_named=owner_named)
     if isinstance(verdict, FencelineError):
         raise verdict
@@ -165,7 +164,7 @@ class _Plan:
         for other in others:
             session = self._session(other)
             if not session.is_final:
-                self.transaction.change_session(sessions.severed(session, self._now_ms))
+                self.transaction.change_session(session_item.severed(session, self._now_ms))
         claimer, owned = self._session(self._claimer), resource.owned
         if owned not in claimer.owns:
             self.transaction.change_session(replace(claimer, owns=(*claimer.owns, owned)))
@@ -193,7 +192,7 @@ class _Plan:
         self.transaction.put(keys.access_item(resource.topic_id, resource.partition), item)
         place = resource.topic, resource.topic_id, resource.partition
         hold = Hold(*place, item.epoch, EXCLUSIVE, "", RESERVED)
-        self.transaction.change_session(sessions.with_hold(self._session(self._claimer), hold))
+        self.transaction.change_session(session_item.with_hold(self._session(self._claimer), hold))
         return item.epoch
 
     # Sessions
@@ -215,7 +214,7 @@ class _Plan:
         former = self._former(holder.session_id, or_claimer=True)
         if former is not None:
             place = resource.topic_id, resource.partition, holder.epoch
-            ended = sessions.with_hold_state(former, *place, holder.producer_name, ENDED)
+            ended = session_item.with_hold_state(former, *place, holder.producer_name, ENDED)
             self.transaction.change_session(ended)
 
     def _former(self, session_id: str | None, *, or_claimer: bool = False) -> SessionItem | None:
@@ -232,7 +231,7 @@ class _Plan:
         Raises:
             ThrottledError: It is too much for one session.
         """
-        claimer = hold_limits.bounded(self._known[self._claimer], self._session(self._claimer), held)
+        claimer = session_item.bounded(self._known[self._claimer], self._session(self._claimer), held)
         self.transaction.change_session(claimer)
         if sum(_bytes(owned) for owned in claimer.owns) > limits.OWNED_BYTES_MAX:
             raise ThrottledError(

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fenceline import limits
-from fenceline.access import rules
-from fenceline.access import session as sessions
+from fenceline.access import rules, session_item
 from fenceline.access.fence_markers import read_sessions
 from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.ownership.plan import Found, liveness_of, owners
@@ -23,7 +22,7 @@ from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer,
 from fenceline.access.producer import record_from_item
 from fenceline.access.resources import OwnershipItem, Resource, check_group, check_released, check_resource
 from fenceline.access.rules import Holder, access_from_item
-from fenceline.access.session import CLOSED, RESERVED, SessionItem
+from fenceline.access.session_item import CLOSED, RESERVED, SessionItem
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
@@ -116,9 +115,9 @@ def _closed(session: SessionItem, resource: Resource) -> SessionItem:
         if hold.place != place or hold.producer_name:
             continue
         if hold.state == RESERVED:
-            session = sessions.without_hold(session, *place, hold.epoch, "")
+            session = session_item.without_hold(session, *place, hold.epoch, "")
         else:
-            session = sessions.with_hold_state(session, *place, hold.epoch, "", CLOSED)
+            session = session_item.with_hold_state(session, *place, hold.epoch, "", CLOSED)
     return session
 
 

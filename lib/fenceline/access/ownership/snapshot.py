@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fenceline.access import fence_markers, hold_limits
+from fenceline.access import fence_markers, session_item
 from fenceline.access.ownership.plan import Found
 from fenceline.access.resources import OwnershipItem, Resource, partition_named
 from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
-from fenceline.access.session import SessionItem, judge_live, session_from_item
+from fenceline.access.session_item import SessionItem, judge_live, session_from_item
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partitions
@@ -104,11 +104,8 @@ def read_owners(partitions: Partitions, found: Iterable[Found]) -> dict[str, Ses
         StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fence_markers.finish``.
         Unavailable: The item store could not be asked.
     """
-    context = partitions.context
     wanted = {one for resource in found for one in (*resource.session_ids(), *resource.item.severed)}
-    known = fence_markers.read_sessions(context, wanted)
-    fence_markers.meet(partitions, known.values())
-    return known
+    return fence_markers.read_fenced(partitions, wanted)
 
 
 def read_held(context: Context, session: SessionItem, count: int) -> dict[tuple[str, int], AccessItem]:
@@ -117,6 +114,6 @@ def read_held(context: Context, session: SessionItem, count: int) -> dict[tuple[
     Raises:
         Unavailable: The item store could not be asked.
     """
-    wanted = {place: keys.access_item(*place) for place in hold_limits.crowded(session, count)}
+    wanted = {place: keys.access_item(*place) for place in session_item.crowded(session, count)}
     found = context.read_items(list(wanted.values()))
     return {place: access_from_item(found.get(key)) for place, key in wanted.items()}
