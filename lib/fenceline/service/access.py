@@ -125,16 +125,15 @@ class Access:
         self, session_id: str, resources: Sequence[OwnTarget], *, group: str | None = None, principal: str = ""
     ) -> Sequence[OwnedResource]:
         """Own all these resources, or none; see ``own.own``."""
-        request = own.OwnRequest(session_id, resources, group, principal)
-        return own.own(self._resolver.partitions, request, self._deadline())
+        partitions = self._resolver.partitions
+        return own.own(partitions, session_id, resources, self._deadline(), group=group, principal=principal)
 
     @translated
     def release(
         self, session_id: str, resources: Sequence[str], *, group: str | None = None, principal: str = ""
     ) -> None:
         """Give up those of the resources that the session owns; see ``release.release``."""
-        request = release.ReleaseRequest(session_id, resources, group, principal)
-        release.release(self._resolver.partitions, request)
+        release.release(self._resolver.partitions, session_id, resources, group=group, principal=principal)
 
     @translated
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:

@@ -183,12 +183,12 @@ class Claiming:
     def _read(self, pending: Pending) -> _Now:
         record, holders = pending.record, pending.holders
         access_keys = {p: keys.access_item(record.topic_id, p) for p in holders}
-        session_key = keys.session_item(record.session_id)
-        found: Mapping[ItemKey, Item] = self._context.items.get([*access_keys.values(), session_key, record.key])
+        session_key, record_key = keys.session_item(record.session_id), record.key
+        found: Mapping[ItemKey, Item] = self._context.items.get([*access_keys.values(), session_key, record_key])
         return _Now(
             {p: access_from_item(found.get(key)) for p, key in access_keys.items()},
             session_from_item(found[session_key]) if session_key in found else None,
-            record_from_item(found[record.key]) if record.key in found else None,
+            record_from_item(found[record_key]) if record_key in found else None,
         )
 
     def _lost(self, topic: Topic, pending: Pending) -> ProducerFencedError:

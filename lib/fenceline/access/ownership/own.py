@@ -11,7 +11,6 @@ Not here: the plan of the transaction (``plan``), and which failure of several m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fenceline.access import fence_markers, rules, session_item
 from fenceline.access.item_transaction import ItemTransaction
@@ -37,17 +36,15 @@ from fenceline.model.requests import OwnTarget
 from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRequest:
-    """A request of a session to own resources: all of them, or none."""
-
-    session_id: str
-    wanted: Sequence[OwnTarget]
-    group: str | None = None
-    principal: str = ""
-
-
-def own(partitions: Partitions, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
+def own(
+    partitions: Partitions,
+    session_id: str,
+    wanted: Sequence[OwnTarget],
+    until_ms: int,
+    *,
+    group: str | None = None,
+    principal: str = "",
+) -> list[OwnedResource]:
     """Own all these resources, or none; return them in the order of the request.
 
     Args:
@@ -62,8 +59,8 @@ def own(partitions: Partitions, request: OwnRequest, until_ms: int) -> list[Owne
         OutcomeUnknownError: Some of it may be done; the same request completes it.
     """
     context = partitions.context
-    check_wanted(request.group, request.wanted)
-    claim = OwnAttempt(partitions, request, until_ms)
+    check_wanted(group, wanted)
+    claim = OwnAttempt(partitions, session_id, wanted, group, principal, until_ms)
     try:
         # A refusal after a write that was not answered is final: everything is given up before it is answered.
         for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
@@ -84,10 +81,21 @@ def own(partitions: Partitions, request: OwnRequest, until_ms: int) -> list[Owne
 class OwnAttempt:
     """One request to own resources, over as many attempts as it takes."""
 
-    def __init__(self, partitions: Partitions, request: OwnRequest, until_ms: int) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        session_id: str,
+        wanted: Sequence[OwnTarget],
+        group: str | None,
+        principal: str,
+        until_ms: int,
+    ) -> None:
         self._context = partitions.context
         self._partitions = partitions
-        self._request = request
+        self._session_id = session_id
+        self._wanted = wanted
+        self._group = group
+        self._principal = principal
         self._until_ms = until_ms
         self.has_written = False
         self._severed: set[str] = set()  # by it, or by an earlier request that crashed
@@ -99,14 +107,14 @@ class OwnAttempt:
         Raises:
             VersionMoved: Another request came between. The next attempt meets what is written by then.
         """
-        context, request, runtime = self._context, self._request, self._context.runtime
-        names = [one.resource for one in request.wanted]
-        keys_ = keys_named(names, request.group)
-        claimer, named = read_claimer(self._partitions, request.session_id, request.principal, keys_)
-        resources = [resolve(name, request.group, named) for name in names]
+        context, runtime = self._context, self._context.runtime
+        names = [one.resource for one in self._wanted]
+        keys_ = keys_named(names, self._group)
+        claimer, named = read_claimer(self._partitions, self._session_id, self._principal, keys_)
+        resources = [resolve(name, self._group, named) for name in names]
         found = read_found(self._partitions, resources, named)
         known = self._read_owners(found)
-        wanted = list(zip(found, [one.generation for one in request.wanted], strict=True))
+        wanted = list(zip(found, [one.generation for one in self._wanted], strict=True))
         held = read_held(context, claimer, sum(one.view is not None for one in found))
         made = plan(claimer, wanted, known, held, now_ms=runtime.now_ms())
         changes = made.transaction.changes(runtime)
@@ -125,7 +133,7 @@ class OwnAttempt:
             return read_owners(self._partitions, found)
         except RetryError:
             # From fences. If an earlier request of this session severed those sessions, the fences are this request's.
-            mine = self._request.session_id
+            mine = self._session_id
             self.has_written |= any(one.item.session_id == mine and one.item.severed for one in found)
             raise
 
@@ -138,7 +146,7 @@ class OwnAttempt:
         runtime = self._context.runtime
         try:
             # This comes first: after it, no late write of this request can sever a session.
-            give_up(self._context, self._request.session_id, self._taken)
+            give_up(self._context, self._session_id, self._taken)
             for attempt in Attempts(runtime, "the severed sessions"):
                 with attempt:
                     self.finish_fences()
@@ -181,7 +189,7 @@ class OwnAttempt:
                 one.resource.topic,
                 one.resource.topic_id,
                 one.resource.partition,
-                GrantEntry(self._request.session_id, one.item.fencing_token),
+                GrantEntry(self._session_id, one.item.fencing_token),
             )
             for one in pending
         ]
@@ -206,7 +214,7 @@ class OwnAttempt:
     def _confirmed(self, pending: Sequence[Planned]) -> Planned | None:
         """Confirm all, or return one that is lost."""
         context = self._context
-        session_key = keys.session_item(self._request.session_id)
+        session_key = keys.session_item(self._session_id)
         items = context.items.get([session_key, *(one.access_key for one in pending)])
         session = session_from_item(items[session_key])
         transaction = ItemTransaction({})

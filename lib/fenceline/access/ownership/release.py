@@ -10,7 +10,7 @@ Not here: how a session comes to own a resource (``own``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fenceline import limits
 from fenceline.access import rules, session_item
@@ -33,17 +33,9 @@ from fenceline.model.access import Ownership
 _AT_ONCE = limits.RESOURCES_PER_OWN_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseRequest:
-    """A request of a session to give up resources."""
-
-    session_id: str
-    resources: Sequence[str]
-    group: str | None = None
-    principal: str = ""
-
-
-def release(partitions: Partitions, request: ReleaseRequest) -> None:
+def release(
+    partitions: Partitions, session_id: str, resources: Sequence[str], *, group: str | None = None, principal: str = ""
+) -> None:
     """Give up those of the resources that the session owns, and ignore the others.
 
     Raises:
@@ -53,14 +45,14 @@ def release(partitions: Partitions, request: ReleaseRequest) -> None:
         OutcomeUnknownError: Some may have been released; send it again.
     """
     context = partitions.context
-    check_released(request.group, request.resources)
+    check_released(group, resources)
     for attempt in Attempts(context.runtime, "the ownerships"):
         with attempt:
             while True:
-                named = [keys.lock_item(request.group, one) for one in request.resources]
-                session, items = read_claimer(partitions, request.session_id, request.principal, named)
+                named = [keys.lock_item(group, one) for one in resources]
+                session, items = read_claimer(partitions, session_id, principal, named)
                 # By what the session claimed: a name may lead to another incarnation by now, or to none.
-                mine = [o for o in session.owns if o.group == request.group and o.resource in request.resources]
+                mine = [o for o in session.owns if o.group == group and o.resource in resources]
                 if mine:
                     _release(context, session, [Resource.of(owned) for owned in mine[:_AT_ONCE]], items)
                 if len(mine) <= _AT_ONCE:
