@@ -214,7 +214,7 @@ def transaction_from_item(item: Item) -> TransactionItem:
         expires_at=_extension(value),
         principal=value.get("principal", ""),
         version=item.version,
-        more={member: kept for member, kept in value.items() if member not in _KNOWN},
+        more={} if value.keys() <= _KNOWN else {name: kept for name, kept in value.items() if name not in _KNOWN},
     )
 
 

@@ -48,7 +48,7 @@ def decide(
     Args:
         last: The last generation that any session was granted; 0 if the resource was never owned.
         asked: The generation that the claim names; ``None`` takes the next one.
-        owner_named: How the error names another owner (``session.named_to_others``).
+        owner_named: How the error names another owner (``session_item.named_to_others``).
     """
     if asked == 0:
         return Granted(1, is_kept=owner is Owner.SAME)

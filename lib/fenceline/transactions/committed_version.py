@@ -3,7 +3,7 @@
 Rule: the version only grows. It is written only together with the decision over the transactions that it counts for, or
 alone where there are none.
 
-Not here: that write (``ends``), and what it decides (``decide_ends``).
+Not here: that write (``joint_end``), and what it decides (``decide``).
 """
 
 from __future__ import annotations
