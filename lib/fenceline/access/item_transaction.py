@@ -71,15 +71,17 @@ class ItemTransaction:
         Raises:
             ThrottledError: It is too large for one write.
         """
-        sessions = [one for one in self._sessions.values() if one != self._read.get(one.session_id)]
         fresh = runtime.fresh_version
-        puts = [Put.replacing(key, one.to_value(), one.version, fresh) for key, one in self._items.items()]
-        puts += [session.put(runtime) for session in sessions]
+        puts = [Put.replacing(key, item.to_value(), item.version, fresh) for key, item in self._items.items()]
+        for session_id, session in self._sessions.items():
+            if session != self._read.get(session_id):
+                puts.append(session.put(runtime))
         if not puts:
             return []
-        written = {put.key for put in puts}
         changes: list[Change] = [*puts]
-        changes += [Check(key, version) for key, version in self._required.items() if key not in written]
+        if self._required:
+            written = {put.key for put in puts}
+            changes += [Check(key, version) for key, version in self._required.items() if key not in written]
         if self._if_made is not None and any(put.expected is None for put in puts):
             changes.append(self._if_made)
         if len(changes) > limits.TRANSACTION_ITEMS_MAX:

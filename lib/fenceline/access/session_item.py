@@ -171,7 +171,7 @@ class SessionItem:
 
     def written(self, put: Put) -> SessionItem:
         """Return the session as ``put`` has stored it."""
-        return replace(self, version=put.version)
+        return SessionItem.from_value(self.session_id, put.value, put.version)
 
 
 def session_from_item(item: Item) -> SessionItem:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fenceline import limits
 from fenceline.access import rules, session_item
@@ -181,7 +182,7 @@ class ClaimDecision:
             self._change_access(p, item)
         session = self._renewed()
         self.transaction.change_session(session)
-        record = replace(self._kept_record(QUEUED, held), ticket=waiter.ticket)
+        record = self._record(QUEUED, held, {}, {}, ticket=waiter.ticket)
         self.transaction.put(record.key, record)
         self.transaction.put(keys.tickets_item(snapshot.topic.topic_id), drawn)
         return Decision(self.transaction, record.queued(session, queue_position(snapshot, record)))
@@ -211,12 +212,9 @@ class ClaimDecision:
         is_marked = any(snapshot.views[p].state.access_mode == EXCLUSIVE for p in holders)
         is_pending = not is_shared or is_marked
         session = self._hold(holders, is_pending=is_pending)
-        record = self._kept_record(PENDING if is_pending else GRANTED, held)
-        epochs = {**record.topic_epochs, **{p: h.epoch for p, h in holders.items()}}
-        offsets = dict(record.next_offsets)
-        if not is_pending:
-            offsets |= {p: snapshot.views[p].state.next_offset for p in holders}
-        record = replace(record, topic_epochs=epochs, next_offsets=offsets)
+        epochs = {p: holder.epoch for p, holder in holders.items()}
+        offsets = {} if is_pending else {p: snapshot.views[p].state.next_offset for p in holders}
+        record = self._record(PENDING if is_pending else GRANTED, held, epochs, offsets)
         self.transaction.put(record.key, record)
         if is_pending:
             return Decision(self.transaction, self._pending(record, holders))
@@ -292,15 +290,26 @@ class ClaimDecision:
         self.transaction.change_session(session)
         return session
 
-    def _kept_record(self, state: str, held: set[int]) -> ProducerRecord:
+    def _record(
+        self, state: str, held: set[int], epochs: Mapping[int, int], offsets: Mapping[int, int], ticket: int = 0
+    ) -> ProducerRecord:
         """Return the claim's record, with what it keeps of an earlier grant."""
-        record = new_record(self.snapshot, self.claim, self.name)
-        before = self.snapshot.records.get(self.name)
-        epochs = {p: self.record.topic_epochs[p] for p in held} if self.record else {}
-        offsets = {p: self.record.next_offsets[p] for p in held} if self.record else {}
-        version = None if before is None else before.version
-        since = self.record.since if self.record and held else record.since
-        return replace(record, state=state, topic_epochs=epochs, next_offsets=offsets, since=since, version=version)
+        snapshot, kept = self.snapshot, self.record if held else None
+        before = snapshot.records.get(self.name)
+        if kept is not None:
+            epochs = {p: kept.topic_epochs[p] for p in held} | dict(epochs)
+            offsets = {p: kept.next_offsets[p] for p in held} | dict(offsets)
+        return new_record(
+            snapshot,
+            self.claim,
+            self.name,
+            state,
+            ticket=ticket,
+            topic_epochs=epochs,
+            next_offsets=offsets,
+            since=snapshot.now_ms if kept is None else kept.since,
+            version=None if before is None else before.version,
+        )
 
 
 # Reconnections
@@ -355,7 +364,7 @@ def resumed(
         is_own = record.session_id == claim.session_id
         if (is_own and record.state in (PENDING, QUEUED)) or snapshot.is_alive(record):
             raise taken_name(snapshot, record)
-        record = replace(new_record(snapshot, claim, name), version=record.version)
+        record = new_record(snapshot, claim, name, version=record.version)
     record = record or new_record(snapshot, claim, name)
     offsets = {p: _next_offset(view) for p, view in snapshot.views.items()} | dict(record.next_offsets)
     record = replace(record, state=GRANTED, topic_epochs={**record.topic_epochs, **epochs}, next_offsets=offsets)
@@ -369,7 +378,9 @@ def _next_offset(view: PartitionAccess) -> int:
     return view.state.access_offset + 1 if is_exclusive else view.state.next_offset
 
 
-def new_record(snapshot: ClaimSnapshot, claim: ResolvedClaim, name: str) -> ProducerRecord:
+def new_record(
+    snapshot: ClaimSnapshot, claim: ResolvedClaim, name: str, state: str = CLOSED, **more: Any
+) -> ProducerRecord:
     return ProducerRecord(
         snapshot.topic.topic_id,
         name,
@@ -377,8 +388,8 @@ def new_record(snapshot: ClaimSnapshot, claim: ResolvedClaim, name: str) -> Prod
         claim.principal,
         claim.request.access_mode,
         claim.partitions,
-        CLOSED,
-        since=snapshot.now_ms,
+        state,
+        **{"since": snapshot.now_ms, **more},
     )
 
 

@@ -112,7 +112,8 @@ def guard_session(context: Context, session_id: str, principal: str) -> None:
 
 
 def _judge_session(context: Context, session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
-    fence_markers.meet(Partitions(context), [session] if session is not None else [])
+    if session is not None and session.fences:
+        fence_markers.meet(Partitions(context), [session])
     return judge_live(session, session_id, principal, context.runtime.now_ms())
 
 

@@ -79,16 +79,17 @@ def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> Non
 
 def _release(context: Context, session: SessionItem, resources: Sequence[Resource], locks: Items) -> None:
     """Release these in one write; ``locks`` has the items of the plain strings among them."""
-    wanted = [one.key for one in resources if not one.is_plain]
+    own_keys = [one.key for one in resources]
+    wanted = [key for one, key in zip(resources, own_keys, strict=True) if not one.is_plain]
     wanted += [keys.access_item(one.topic_id, one.partition) for one in resources if one.is_write_access]
     items = {**locks, **(context.items.get(wanted) if wanted else {})}
     transaction = ItemTransaction({})
-    for resource in resources:
-        known = OwnershipItem.from_item(items.get(resource.key))
+    for resource, own_key in zip(resources, own_keys, strict=True):
+        known = OwnershipItem.from_item(items.get(own_key))
         if known.session_id == session.session_id:
-            transaction.put(resource.key, released(known))
+            transaction.put(own_key, released(known))
         else:  # lost, or claimed by the same session right now, where looks may differ
-            transaction.require(resource.key, known.version)
+            transaction.require(own_key, known.version)
         if resource.is_write_access:
             # Its access as an owner: the session's producers keep theirs.
             key = keys.access_item(resource.topic_id, resource.partition)
