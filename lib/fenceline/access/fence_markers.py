@@ -5,7 +5,7 @@ severed session with such a list fences all of it before it answers, and so does
 A fence is judged at exactly its offset, so a second process that fences the same list adds nothing.
 
 Not here: what refuses the append of a fenced session (``append.checks``); which sessions are severed
-(``ownership.plan``).
+(``ownership.decision``).
 """
 
 from __future__ import annotations

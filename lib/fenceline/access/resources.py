@@ -4,7 +4,7 @@ Rule: a resource ``topic/partition`` whose partition exists when it is claimed b
 Its item is among that partition's items, and is deleted with them. Any other string is a lock, and guards nothing, even
 if such a topic is created later (DESIGN.md, "Ownership (Single Reader/Writer)").
 
-Not here: which session owns a resource (``ownership.rules``).
+Not here: which session owns a resource (``ownership.decision``).
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ Not here: reads and writes of the item (``sessions``).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fenceline import limits
-from fenceline.access.rules import AccessItem
+from fenceline.access.rules import AccessItem, Liveness, Waiter
 from fenceline.errors import (
     InvalidRequestError,
     NotAuthorizedError,
@@ -264,6 +264,28 @@ def judge_live(session: SessionItem | None, session_id: str, principal: str, now
     if not known.is_live(now_ms):
         raise expired(known)
     return known
+
+
+def liveness_of(
+    session_of: Callable[[str], SessionItem | None],
+    now_ms: int,
+    is_in_line: Callable[[Waiter], bool] = lambda _: False,
+) -> Liveness:
+    """Return which of the sessions that an access item names are live.
+
+    Args:
+        is_in_line: Of a waiter. An owner fails all waiters.
+    """
+
+    def is_live(session_id: str) -> bool:
+        session = session_of(session_id)
+        return session is not None and session.is_live(now_ms)
+
+    def is_gone(session_id: str) -> bool:
+        session = session_of(session_id)
+        return session is None or session.is_final
+
+    return Liveness(is_live, is_gone, is_in_line)
 
 
 # Changes, each from one version of the item to the next

@@ -12,9 +12,8 @@ import pytest
 
 from fenceline.access import fence_markers, rules, session_item
 from fenceline.access.claims import claim
+from fenceline.access.ownership import decision as ownership_decision
 from fenceline.access.ownership import own, read_guard
-from fenceline.access.ownership import plan as ownership_plan
-from fenceline.access.ownership import rules as ownership_rules
 from fenceline.access.resources import OwnershipItem
 from fenceline.append import access_markers, checks
 from fenceline.append.access_markers import GrantEntry
@@ -230,12 +229,12 @@ def severs_without_a_list(patch: Patch) -> None:
 @GUARDS.guard(owners, seed=5)
 def gives_a_token_again(patch: Patch) -> None:
     """Leave a resource's token what it was when its owner changes."""
-    taken = ownership_rules.taken
+    taken = ownership_decision.taken
 
     def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
         return taken(item, *told, token=item.fencing_token if token is None else token, **more)
 
-    patch.setattr(ownership_plan, "taken", same)
+    patch.setattr(ownership_decision, "taken", same)
 
 
 @GUARDS.guard(readers, seed=2)

@@ -55,7 +55,10 @@ class ClaimSnapshot:
 
     @property
     def liveness(self) -> Liveness:
-        return Liveness(self.is_live, self.is_gone, lambda waiter: self.is_in_line(waiter.ticket, waiter.partitions))
+        def is_in_line(waiter: Waiter) -> bool:
+            return self.is_in_line(waiter.ticket, waiter.partitions)
+
+        return session_item.liveness_of(self.sessions.get, self.now_ms, is_in_line)
 
     def transaction(self) -> ItemTransaction:
         """Return the write that follows from this snapshot, with nothing in it yet.
@@ -72,10 +75,6 @@ class ClaimSnapshot:
     def is_live(self, session_id: str) -> bool:
         session = self.sessions.get(session_id)
         return session is not None and session.is_live(self.now_ms)
-
-    def is_gone(self, session_id: str) -> bool:
-        session = self.sessions.get(session_id)
-        return session is None or session.is_final
 
     def is_waiting(self, waiter: Waiter) -> bool:
         return self.liveness.is_waiting(waiter)

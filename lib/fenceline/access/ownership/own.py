@@ -5,7 +5,8 @@ access, a marker in each partition's log follows, as for a claim (DESIGN.md, "Wr
 confirmation, then the fences of the severed sessions, and only then the answer. If a process crashes in between, the
 same request, sent again, completes what it left.
 
-Not here: the plan of the transaction (``plan``), and which failure of several markers wins (``append.marker_round``).
+Not here: what a request is granted and changes (``decision``), and which failure of several markers wins
+(``append.marker_round``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from fenceline.access import fence_markers, rules, session_item
 from fenceline.access.item_transaction import ItemTransaction
-from fenceline.access.ownership.plan import Found, Planned, plan
+from fenceline.access.ownership.decision import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
 from fenceline.access.resources import Resource, check_wanted

@@ -16,13 +16,12 @@ from fenceline import limits
 from fenceline.access import rules, session_item
 from fenceline.access.fence_markers import read_sessions
 from fenceline.access.item_transaction import ItemTransaction
-from fenceline.access.ownership.plan import Found, liveness_of, owners
-from fenceline.access.ownership.rules import released
+from fenceline.access.ownership.decision import Found, owners, released
 from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer, read_found, read_owners, resolve
 from fenceline.access.producer import record_from_item
 from fenceline.access.resources import OwnershipItem, Resource, check_group, check_released, check_resource
 from fenceline.access.rules import Holder, access_from_item
-from fenceline.access.session_item import CLOSED, RESERVED, SessionItem
+from fenceline.access.session_item import CLOSED, RESERVED, SessionItem, liveness_of
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions

@@ -2,7 +2,7 @@
 
 Rule: each request reads the topic's item to find out whether a resource guards a partition. No memory decides that.
 
-Not here: what the request changes (``plan``).
+Not here: what the request changes (``decision``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fenceline.access import fence_markers, session_item
-from fenceline.access.ownership.plan import Found
+from fenceline.access.ownership.decision import Found
 from fenceline.access.resources import OwnershipItem, Resource, partition_named
 from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
 from fenceline.access.session_item import SessionItem, judge_live, session_from_item

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.access.ownership.rules import Granted, Owner, decide, released, taken
+from fenceline.access.ownership.decision import Granted, Owner, decide, released, taken
 from fenceline.access.resources import (
     OwnershipItem,
     Resource,
