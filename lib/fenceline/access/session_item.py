@@ -366,11 +366,6 @@ def without_producer(session: SessionItem, topic_id: str, producer_name: str) ->
     return session
 
 
-def without_hold(session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str) -> SessionItem:
-    named = (topic_id, partition, epoch, producer_name)
-    return _with_hold(session, named, (RESERVED, LIVE, CLOSED, ENDED), None)
-
-
 def without_reserved(
     session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str
 ) -> SessionItem:

@@ -21,7 +21,7 @@ from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer,
 from fenceline.access.producer import record_from_item
 from fenceline.access.resources import OwnershipItem, Resource, check_group, check_released, check_resource
 from fenceline.access.rules import Holder, access_from_item
-from fenceline.access.session_item import CLOSED, RESERVED, SessionItem, liveness_of
+from fenceline.access.session_item import CLOSED, SessionItem, liveness_of
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
@@ -104,11 +104,7 @@ def _release(context: Context, session: SessionItem, resources: Sequence[Resourc
 def _closed(session: SessionItem, resource: Resource) -> SessionItem:
     place = resource.topic_id, resource.partition
     for hold in session.holds:
-        if hold.place != place or hold.producer_name:
-            continue
-        if hold.state == RESERVED:
-            session = session_item.without_hold(session, *place, hold.epoch, "")
-        else:
+        if hold.place == place and not hold.producer_name:
             session = session_item.with_hold_state(session, *place, hold.epoch, "", CLOSED)
     return session
 
