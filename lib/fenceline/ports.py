@@ -9,7 +9,7 @@ Not here: any store; see ``adapters``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -148,6 +148,13 @@ class Put:
     value: Mapping[str, ItemValue]
     version: int
     expected: int | None
+
+    @classmethod
+    def replacing(
+        cls, key: ItemKey, value: Mapping[str, ItemValue], read: int | None, fresh_version: Callable[[], int]
+    ) -> Put:
+        """Return the write in the place of the version that was read; a new item begins at a random version."""
+        return cls(key, value, fresh_version() if read is None else read + 1, read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.access.session import Owned, SessionItem
+from fenceline.access.session_item import Owned, SessionItem
 from fenceline.answers import to_json
 from fenceline.format.batch import encode
 from fenceline.model.access import Hold, Session

@@ -216,7 +216,7 @@ UNWANTED = (
     "fenceline.access.claims.claim",
     "fenceline.compaction.compact",
     "fenceline.service.subscriptions",
-    "fenceline.access.leases",
+    "fenceline.access.sessions",
     "fenceline.access.ownership.own",
     "fenceline.read.reader",
     "fenceline.transactions.coordinator",

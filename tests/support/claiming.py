@@ -9,7 +9,7 @@ import pytest
 
 from fenceline import errors
 from fenceline.access.rules import AccessItem, access_from_item
-from fenceline.access.session import SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import control, keys
 from fenceline.format.batch import decode

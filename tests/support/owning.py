@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from fenceline import limits
-from fenceline.access import session as sessions
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access import session_item
+from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem, access_from_item
-from fenceline.access.session import Hold, SessionItem, session_from_item
+from fenceline.access.session_item import Hold, SessionItem, session_from_item
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import control, keys
@@ -36,7 +36,7 @@ def serve_two() -> Service:
 def start(service: Service, *, principal: str = "", lease_ms: int = LEASE_MS) -> str:
     """Create a session, and return its id."""
     runtime = service.runtime
-    made = sessions.created(runtime.fresh_id(), principal=principal, lease_ms=lease_ms, now_ms=runtime.now_ms())
+    made = session_item.created(runtime.fresh_id(), principal=principal, lease_ms=lease_ms, now_ms=runtime.now_ms())
     service.items.store.write([made.put(runtime)])
     return made.session_id
 
@@ -57,7 +57,7 @@ def lapse(service: Service, session_id: str) -> None:
 
 
 def close(service: Service, session_id: str) -> None:
-    change(service, session_id, state=sessions.CLOSED)
+    change(service, session_id, state=session_item.CLOSED)
 
 
 def share(service: Service, session_id: str, partition: int = 0) -> None:
@@ -75,7 +75,8 @@ def access(service: Service, partition: int = 0) -> AccessItem:
 def stored(service: Service, resource: str, group: str | None = None) -> OwnershipItem:
     """Return the item of a lock."""
     key = keys.lock_item(group, resource)
-    return OwnershipItem.from_item(service.items.store.get([key]).get(key))
+    found = service.items.store.get([key]).get(key)
+    return OwnershipItem() if found is None else OwnershipItem.from_value(found.value)
 
 
 def everything(service: Service) -> dict[Any, Any]:

@@ -17,12 +17,14 @@ from fenceline.log.tail import Tail, verified_tail
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, ProducerRef
-from fenceline.model.transaction import ProducerPair
+from fenceline.model.transaction import ProducerPair, TransactionMember
 from fenceline.service.log import Log
 from fenceline.transactions import item_store
 from fenceline.transactions.coordinator import Coordinator
+from fenceline.transactions.decide import Ends
+from fenceline.transactions.end_due import Meetings
 from fenceline.transactions.item import TopicPartitions, TransactionItem
-from fenceline.transactions.meeting import Meetings
+from fenceline.transactions.joint_end import EndCoordinator
 from tests.support.service import TOPIC, Service, partition_of, partitions_of
 
 ID = "wordcount-0"
@@ -95,7 +97,9 @@ class Producer:
 
     def outcome(self, *, is_commit: bool = True) -> ProducerPair:
         """End the transaction, and keep the pair, as a producer does that hears no answer."""
-        return self.coordinator.end(self.transactional_id, self.pair, is_commit, self.until_ms)
+        request = Ends([TransactionMember(self.transactional_id, self.pair)], is_commit, is_passing_over=False)
+        ends = EndCoordinator(partitions_of(self.log), self.log.producing._producer_ids.take)
+        return ends.end(request, self.until_ms)[0].pair
 
     def get(self) -> TransactionItem:
         return self.coordinator.get(self.transactional_id, self.until_ms)

@@ -5,7 +5,7 @@ severed session with such a list fences all of it before it answers, and so does
 A fence is judged at exactly its offset, so a second process that fences the same list adds nothing.
 
 Not here: what refuses the append of a fenced session (``append.checks``); which sessions are severed
-(``ownership.plan``).
+(``ownership.decision``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fenceline import limits
-from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
+from fenceline.access.session_item import SEVERED, Fence, SessionItem, session_from_item
 from fenceline.append.appender import appender_of
 from fenceline.append.entries.entry import Entry, Marked, StoredBatch, stored_marker
 from fenceline.format import control, keys
@@ -92,9 +92,14 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
         Unavailable: The item store could not be asked.
     """
     wanted = [keys.session_item(one) for one in sorted(set(session_ids)) if keys.is_session_id(one)]
-    at_once = limits.TRANSACTION_ITEMS_MAX
-    pages = [context.items.get(wanted[at : at + at_once]) for at in range(0, len(wanted), at_once)]
-    return {key.sort: session_from_item(item) for page in pages for key, item in page.items()}
+    return {key.sort: session_from_item(item) for key, item in context.read_items(wanted).items()}
+
+
+def read_fenced(partitions: Partitions, session_ids: Iterable[str]) -> dict[str, SessionItem]:
+    """Return those of the sessions that exist, once the fences of the severed ones are finished; see ``finish``."""
+    known = read_sessions(partitions.context, session_ids)
+    meet(partitions, known.values())
+    return known
 
 
 def meet(partitions: Partitions, sessions: Iterable[SessionItem]) -> None:

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fenceline import limits
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from fenceline.format import keys
 from fenceline.model.access import GRANTED, QUEUED, Producer
-from fenceline.ports import Item, ItemKey, Put
-from fenceline.runtime import Runtime
+from fenceline.ports import Item, ItemKey
 
 # Stored: never rename.
 PENDING, CLOSED, FAILED = "reserved", "closed", "failed"  # beside GRANTED and QUEUED
@@ -69,10 +68,36 @@ class ProducerRecord:
             "since": self.since,
         }
 
-    def put(self, runtime: Runtime) -> Put:
-        """Return the write of this item in the place of the version that it was read at."""
-        version = runtime.fresh_version() if self.version is None else self.version + 1
-        return Put(self.key, self.to_value(), version, self.version)
+    def granted_to(self, session: SessionItem, partitions: Sequence[int]) -> Producer:
+        """Return the granted producer of a session, with those of its partitions that it still has."""
+        epochs = {p: self.topic_epochs[p] for p in partitions}
+        return self._shown(session, GRANTED, epochs, {p: self.next_offsets[p] for p in partitions})
+
+    def queued(self, session: SessionItem, queue_position: int) -> Producer:
+        """Return the producer of a session that waits."""
+        return self._shown(session, QUEUED, {}, {}, queue_position)
+
+    def _shown(
+        self,
+        session: SessionItem,
+        state: str,
+        topic_epochs: Mapping[int, int],
+        next_offsets: Mapping[int, int],
+        queue_position: int | None = None,
+    ) -> Producer:
+        return Producer(
+            self.producer_name,
+            self.session_id,
+            self.principal,
+            self.access_mode,
+            state,
+            topic_epochs,
+            next_offsets,
+            session.expires_at,
+            session.client_name,
+            self.since,
+            queue_position,
+        )
 
 
 def record_from_item(item: Item) -> ProducerRecord:
@@ -90,38 +115,6 @@ def record_from_item(item: Item) -> ProducerRecord:
         next_offsets={p: offset for p, offset in value["next_offsets"]},  # noqa: C416
         since=value.get("since"),
         version=item.version,
-    )
-
-
-def granted_producer(record: ProducerRecord, session: SessionItem, partitions: Sequence[int]) -> Producer:
-    """Return a granted producer, with those of its partitions that it still has."""
-    return Producer(
-        record.producer_name,
-        record.session_id,
-        record.principal,
-        record.access_mode,
-        GRANTED,
-        {p: record.topic_epochs[p] for p in partitions},
-        {p: record.next_offsets[p] for p in partitions},
-        session.expires_at,
-        session.client_name,
-        record.since,
-    )
-
-
-def queued_producer(record: ProducerRecord, session: SessionItem, queue_position: int) -> Producer:
-    return Producer(
-        record.producer_name,
-        record.session_id,
-        record.principal,
-        record.access_mode,
-        QUEUED,
-        {},
-        {},
-        session.expires_at,
-        session.client_name,
-        record.since,
-        queue_position,
     )
 
 

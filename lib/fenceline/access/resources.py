@@ -1,24 +1,26 @@
-"""Names of resources: which guard a partition, which are locks, and where the ownership of each is kept.
+"""Resources: which guard a partition, which are locks, and the item that says which session owns each.
 
 Rule: a resource ``topic/partition`` whose partition exists when it is claimed belongs to that incarnation of the topic.
 Its item is among that partition's items, and is deleted with them. Any other string is a lock, and guards nothing, even
 if such a topic is created later (DESIGN.md, "Ownership (Single Reader/Writer)").
 
-Not here: which session owns a resource (``ownership.rules``).
+Not here: which session owns a resource (``ownership.decision``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fenceline import limits
+from fenceline.access.session_item import Owned
 from fenceline.errors import InvalidRequestError
 from fenceline.format import keys
 from fenceline.model.requests import OwnTarget
 from fenceline.model.topic import LEGAL_NAME
-from fenceline.ports import ItemKey
+from fenceline.ports import Item, ItemKey
 
 _PARTITION_NAME = re.compile(r"(?P<topic>[^/]+)/(?P<partition>0|[1-9][0-9]{0,8})", re.ASCII)
 
@@ -54,6 +56,53 @@ class Resource:
         if self.is_plain:
             return keys.lock_item(self.group, self.name)
         return keys.ownership_item(self.topic_id, self.partition, self.group)
+
+    @property
+    def owned(self) -> Owned:
+        """The resource, as a session remembers it."""
+        return Owned(self.group, self.name, self.topic_id)
+
+    @classmethod
+    def of(cls, owned: Owned) -> Resource:
+        """Return a resource that a session claimed, as it was then."""
+        topic, partition = (partition_named(owned.resource) if owned.topic_id else None) or ("", -1)
+        return cls(owned.resource, owned.group, owned.topic_id, topic, partition)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipItem:
+    """What is remembered of a resource: the last granted generation and token, and the session that got them.
+
+    Args:
+        severed: The sessions that this session severed for it. Their fences are finished before any answer says that
+            it owns the resource. The request that severed them finishes them, or the same request sent again.
+    """
+
+    generation: int = 0
+    fencing_token: int = -1
+    session_id: str | None = None
+    severed: tuple[str, ...] = ()
+    since: int | None = None  # when that session took it; None: an older version wrote it
+    version: int | None = None  # None: it is not stored yet
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "generation": self.generation,
+            "fencing_token": self.fencing_token,
+            "session_id": self.session_id,
+            "severed": list(self.severed),
+            "since": self.since,
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any], version: int | None = None) -> OwnershipItem:
+        severed, since = tuple(value["severed"]), value.get("since")
+        return cls(value["generation"], value["fencing_token"], value["session_id"], severed, since, version)
+
+    @classmethod
+    def from_item(cls, item: Item | None) -> OwnershipItem:
+        """Return what the item says; a resource without an item was never owned."""
+        return cls() if item is None else cls.from_value(item.value, item.version)
 
 
 def partition_named(resource: str) -> tuple[str, int] | None:

@@ -15,8 +15,7 @@ from typing import Any
 
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.log.state import PartitionState
-from fenceline.ports import Item, ItemKey, Put
-from fenceline.runtime import Runtime
+from fenceline.ports import Item
 
 WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = "WaitForExclusive", "ExclusiveWithFencing"
 
@@ -63,6 +62,11 @@ class AccessItem:
     waiting: tuple[Waiter, ...] = ()  # by ticket
     version: int | None = None  # None: it is not stored yet
 
+    def names(self) -> list[tuple[str, str]]:
+        """Return the names of all producers that it has: those with access, granted or reserved, and the waiters."""
+        holders = [holder for holder in (self.granted, self.claim, *self.shared) if holder is not None]
+        return [*(holder.name for holder in holders), *(waiter.name for waiter in self.waiting)]
+
     def to_value(self) -> dict[str, Any]:
         return {
             "epoch": self.epoch,
@@ -82,11 +86,6 @@ class AccessItem:
             waiting=tuple(Waiter(w[0], w[1], w[2], tuple(w[3])) for w in value["waiting"]),
             version=version,
         )
-
-    def put(self, key: ItemKey, runtime: Runtime) -> Put:
-        """Return the write of this item in the place of the version that it was read at."""
-        version = runtime.fresh_version() if self.version is None else self.version + 1
-        return Put(key, self.to_value(), version, self.version)
 
 
 def _holder_to_value(holder: Holder) -> list[str | int | bool]:
@@ -264,15 +263,18 @@ def reconnection_of(view: PartitionAccess, epoch: int, session_id: str, mode: st
 # Changes, each from one version of the item to the next
 
 
-def over(view: PartitionAccess, liveness: Liveness) -> list[Holder]:
-    """Return the holders whose exclusive access is over. That must be written before any process relies on it."""
-    alive = holders(view, liveness)
+def over(view: PartitionAccess, alive: Sequence[Holder]) -> list[Holder]:
+    """Return the holders whose exclusive access is over. That must be written before any process relies on it.
+
+    Args:
+        alive: What ``holders`` returns.
+    """
     return [h for h in view.exclusives() if h not in alive]
 
 
 def _settled(view: PartitionAccess, liveness: Liveness) -> AccessItem:
     """Return the item with the exclusive access that is over ended, and without waiters that will not return."""
-    item, gone = view.item, over(view, liveness)
+    item, gone = view.item, over(view, holders(view, liveness))
     granted, claim = item.granted, item.claim
     if granted is not None and granted in gone:
         granted = replace(granted, is_ended=True)

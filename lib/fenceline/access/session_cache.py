@@ -1,10 +1,15 @@
-"""What one process remembers of sessions, for the appends that they send (DESIGN.md, "Appends with a session").
+"""Sessions as appends meet them: what a process remembers of them, and the end of an exclusive one.
 
 Rule: the memory only saves a look. The log says whether a session may still write, at exactly the offset of each
-append. A refusal is answered after a fresh look, because the log does not show whether a session was severed or fenced.
-An accepted append renews the lease when a third of it is spent, unless another process has ended that access.
+append. A refusal is answered after a fresh look: the log does not show whether a session was severed or fenced
+(DESIGN.md, "Appends with a session"). An accepted append renews the lease when a third of it is spent, unless another
+process has ended that access.
 
-Not here: the judgement of an append at its offset (``append.checks``).
+Rule: the end of an exclusive session is written, in its own item and the partition's, before an append without a
+session relies on it (I9). A renewal or a reconnection writes the same items, so only one of the two succeeds
+(DESIGN.md, "Appends without a session").
+
+Not here: the judgement of an append at its offset (``append.checks``), and requests about sessions (``sessions``).
 """
 
 from __future__ import annotations
@@ -13,20 +18,21 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from fenceline import limits
-from fenceline.access import fence_markers
-from fenceline.access.session import (
-    CLOSED,
-    ENDED,
-    RESERVED,
-    SessionItem,
-    expired,
-    judge_known,
-    renewed,
-    unknown_session,
+from fenceline.access import fence_markers, rules, session_item
+from fenceline.access.item_transaction import ItemTransaction
+from fenceline.access.rules import AccessItem, Holder, access_from_item
+from fenceline.access.session_item import CLOSED, ENDED, RESERVED, SessionItem, session_from_item
+from fenceline.append.checks import AdmitFirst, SessionStatus
+from fenceline.errors import (
+    FencelineError,
+    OutcomeUnknownError,
+    ProducerBusyError,
+    SessionExpiredError,
+    StoreUnavailableError,
 )
-from fenceline.append.checks import SessionStatus
-from fenceline.errors import FencelineError, SessionExpiredError
+from fenceline.format import keys
 from fenceline.log.partition import Partition, Partitions
+from fenceline.log.retry import Attempts
 from fenceline.model.results import SessionRef
 from fenceline.ports import StoreFact, VersionMoved
 
@@ -41,8 +47,8 @@ class WantedMark:
     until_ms: int  # monotonic
 
 
-class Grants:
-    """The sessions that this process has met."""
+class SessionCache:
+    """The sessions that this process has met, for the appends that they send. Safe to share between threads."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._context = partitions.context
@@ -72,13 +78,12 @@ class Grants:
     def look(self, ref: SessionRef, partition: Partition, principal: str) -> SessionStatus:
         """Return what the session's item says of its access to this partition; see ``status``."""
         session = self._read(ref.session_id)
-        return _status(judge_known(session, ref.session_id, principal), ref, partition)
+        return _status(session_item.judge_known(session, ref.session_id, principal), ref, partition)
 
     def _read(self, session_id: str) -> SessionItem:
-        session = fence_markers.read_sessions(self._context, [session_id]).get(session_id)
+        session = fence_markers.read_fenced(self._partitions, [session_id]).get(session_id)
         if session is None:
-            raise unknown_session(session_id)
-        fence_markers.meet(self._partitions, [session])
+            raise session_item.unknown_session(session_id)
         self.note(session)
         return session
 
@@ -132,7 +137,8 @@ class Grants:
 
     def _renew(self, session: SessionItem, ref: SessionRef, partition: Partition) -> None:
         for _ in range(_RENEWALS):
-            put = renewed(session, self._context.runtime.now_ms()).put(self._context.runtime)
+            renewed = session_item.renewed(session, self._context.runtime.now_ms())
+            put = renewed.put(self._context.runtime)
             try:
                 # A process that ends this access writes the same item: only one of the two succeeds.
                 self._context.items.write([put])
@@ -141,7 +147,7 @@ class Grants:
                 if not self._is_due(session, ref, partition):
                     return
             else:
-                self.note(SessionItem.from_value(ref.session_id, put.value, put.version))
+                self.note(renewed.written(put))
                 return
 
     def _is_due(self, session: SessionItem, ref: SessionRef, partition: Partition) -> bool:
@@ -160,9 +166,73 @@ def _status(session: SessionItem, ref: SessionRef, partition: Partition) -> Sess
         return SessionStatus(ref.session_id, ref.topic_epoch, None)
     error = None
     if session.is_final:
-        error = expired(session)
+        error = session_item.expired(session)
     elif hold.state == CLOSED:
         error = SessionExpiredError(
             f"the producer was closed; reconnect with topic_epochs, or claim again: session_id={ref.session_id}"
         )
     return SessionStatus(ref.session_id, ref.topic_epoch, hold.mode, error)
+
+
+# Appends without a session where the log names an exclusive one
+
+
+def admit(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> tuple[str, int]:
+    """Write that an exclusive session has ended, if it has, and return it with its epoch.
+
+    Raises:
+        ProducerBusyError: The session is live. Nothing was written.
+        StoreUnavailableError, ContendedError: The item store failed. No record was written.
+    """
+    try:
+        _end(partitions, partition, asked)
+    except OutcomeUnknownError as error:
+        # The session's end may be written, and the next append asks again. Nothing of this append was written.
+        what = "a store did not answer, and nothing was appended; send the batch again"
+        raise StoreUnavailableError(f"{what}: {error.detail}") from error
+    return asked.session_id, asked.topic_epoch
+
+
+def _end(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> None:
+    context = partitions.context
+    access_key = keys.access_item(partition.topic_id, partition.partition)
+    session_key = keys.session_item(asked.session_id)
+    # A refusal is final: it refuses the append, and nothing of an append is written here.
+    for attempt in Attempts(context.runtime, "the partition's access", is_refusal_final=True):
+        with attempt:
+            found = context.items.get([access_key, session_key])
+            item = access_from_item(found.get(access_key))
+            session = session_from_item(found[session_key]) if session_key in found else None
+            if session is not None:
+                fence_markers.meet(partitions, [session])
+            holder = _holder(item, asked)
+            if holder is None:
+                return  # its end is written already, or its claim was given up
+            if session is not None and session.is_live(context.runtime.now_ms()) and not holder.is_closed:
+                raise _busy(session, asked)
+            ended = rules.ended(item, asked.session_id, asked.topic_epoch)
+            transaction = ItemTransaction({})
+            transaction.put(access_key, ended)
+            if session is not None and not session.is_final:
+                place = partition.topic_id, partition.partition
+                over = session_item.with_hold_state(session, *place, holder.epoch, holder.producer_name, ENDED)
+                transaction.put(session_key, over)
+            # A process that loses this write reads again: a renewal may have come first.
+            # model: Access, "write the end before acting on it"
+            context.items.write(transaction.changes(context.runtime))
+
+
+def _holder(item: AccessItem, asked: AdmitFirst) -> Holder | None:
+    """Return the access that the log names, if it was granted or reserved and has not been ended."""
+    for holder in (item.granted, item.claim):
+        if holder is not None and (holder.session_id, holder.epoch) == (asked.session_id, asked.topic_epoch):
+            return None if holder.is_ended else holder
+    return None
+
+
+def _busy(session: SessionItem, asked: AdmitFirst) -> ProducerBusyError:
+    return ProducerBusyError(
+        "another session has exclusive access; wait until it closes or its lease lapses, or claim access: "
+        f"session_id={session.session_id[:8]} epoch={asked.topic_epoch} expires_at={session.expires_at}"
+        f"{session_item.named(session)}"
+    )

@@ -8,13 +8,14 @@ Not here: what is stored at a key.
 - The items of a topic: ``log.topic_item`` (topic), ``log.topics`` (gone).
 - The items of a partition: ``log.checkpoint_items`` (head, producer id, aborted, long aborted), ``access.rules``
   (access).
-- The items of access: ``access.session``, ``access.producer`` (named), ``access.claims.snapshot`` (tickets).
-- The items of ownership: ``access.ownership.rules`` (ownership, lock).
+- The items of access: ``access.session_item``, ``access.producer`` (named), ``access.claims.snapshot`` (tickets).
+- The items of ownership: ``access.resources`` (ownership, lock).
 - The items of combining: ``append.combining.offers`` (round, offer).
 - The item of a partition's links to other regions: ``regions.link_item``.
 - The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk).
 - The item of cursors without a subscription: ``subscriptions.lifecycle`` (unowned).
-- The items of transactions: ``transactions.item`` (transaction, producer id), ``transactions.once`` (once).
+- The items of transactions: ``transactions.item`` (transaction, producer id).
+- The item of an application's version: ``transactions.committed_version`` (once).
 - The service's own items: ``transactions.producer_ids``, ``log.polls``, ``sweeper.position``, ``recovery.rebuild``.
 - The attributes of an item in a table: ``adapters.aws.dynamodb``, ``adapters.sqlite.items``.
 """
@@ -22,6 +23,7 @@ Not here: what is stored at a key.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from fenceline.format.partitioner import COORDINATOR_SHARDS, coordinator_shard
 from fenceline.ports import ItemKey
@@ -343,6 +345,7 @@ def transactions_of(shard: int) -> str:
     return f"transactions/{shard:02d}"
 
 
+@lru_cache(maxsize=1_024)  # each request asks for its own several times
 def transaction_item(transactional_id: str) -> ItemKey:
     return ItemKey(transactions_of(coordinator_shard(transactional_id)), transactional_id)
 

@@ -114,6 +114,8 @@ class Context:
             Unavailable: The item store could not be asked.
         """
         step = limits.TRANSACTION_ITEMS_MAX
+        if len(item_keys) <= step:
+            return dict(self.items.get(item_keys)) if item_keys else {}
         calls = [partial(self.items.get, item_keys[at : at + step]) for at in range(0, len(item_keys), step)]
         found: dict[ItemKey, Item] = {}
         for page in self.runtime.gather(calls):

@@ -6,7 +6,7 @@ session name of an assumed role changes with each start of the program.
 Rule: an empty principal is that of a request without authorization: to a local server, or by a process on the stores.
 It may use everything. What keeps no principal may be used by every caller.
 
-Not here: sessions of access, which end with their program, and belong to the whole principal (``access.session``).
+Not here: sessions of access, which end with their program, and belong to the whole principal (``access.session_item``).
 """
 
 from __future__ import annotations

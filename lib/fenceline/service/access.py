@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from fenceline import limits
-from fenceline.access import leases
+from fenceline.access import sessions
 from fenceline.access.claims import producers as named_producers
 from fenceline.access.claims.claim import Claiming
-from fenceline.access.claims.queue import Waiting
+from fenceline.access.claims.waiting import Waiting
 from fenceline.access.ownership import own, release
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context
 from fenceline.model.access import GRANTED, OwnedResource, Ownership, Producer, ProducerPage, Session
@@ -55,23 +55,23 @@ class Access:
     def create_session(
         self, *, lease_ms: int | None = None, client_name: str | None = None, principal: str = ""
     ) -> Session:
-        """Make a session; see ``leases.create``."""
-        return leases.create(self._context, lease_ms=lease_ms, client_name=client_name, principal=principal)
+        """Make a session; see ``sessions.create``."""
+        return sessions.create(self._context, lease_ms=lease_ms, client_name=client_name, principal=principal)
 
     @translated
     def session(self, session_id: str, *, principal: str = "") -> Session:
-        """Return a session as it is now; see ``leases.look``."""
-        return leases.look(self._resolver.partitions, session_id, principal)
+        """Return a session as it is now; see ``sessions.look``."""
+        return sessions.look(self._resolver.partitions, session_id, principal)
 
     @translated
     def heartbeat(self, session_id: str, *, principal: str = "") -> Session:
-        """Renew a live session's lease; see ``leases.heartbeat``."""
-        return leases.heartbeat(self._resolver.partitions, session_id, principal)
+        """Renew a live session's lease; see ``sessions.heartbeat``."""
+        return sessions.heartbeat(self._resolver.partitions, session_id, principal)
 
     @translated
     def close_session(self, session_id: str, *, principal: str = "") -> None:
-        """End a session with all that it holds; see ``leases.close``."""
-        leases.close(self._resolver.partitions, session_id, principal, self._note)
+        """End a session with all that it holds; see ``sessions.close``."""
+        sessions.close(self._resolver.partitions, session_id, principal, self._note)
 
     def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
         """Take write access, or a place in the line; one in line is polled for ``wait_ms``. See ``Claiming.claim``."""
@@ -125,16 +125,15 @@ class Access:
         self, session_id: str, resources: Sequence[OwnTarget], *, group: str | None = None, principal: str = ""
     ) -> Sequence[OwnedResource]:
         """Own all these resources, or none; see ``own.own``."""
-        request = own.OwnRequest(session_id, resources, group, principal)
-        return own.own(self._resolver.partitions, request, self._deadline())
+        partitions = self._resolver.partitions
+        return own.own(partitions, session_id, resources, self._deadline(), group=group, principal=principal)
 
     @translated
     def release(
         self, session_id: str, resources: Sequence[str], *, group: str | None = None, principal: str = ""
     ) -> None:
         """Give up those of the resources that the session owns; see ``release.release``."""
-        request = release.ReleaseRequest(session_id, resources, group, principal)
-        release.release(self._resolver.partitions, request)
+        release.release(self._resolver.partitions, session_id, resources, group=group, principal=principal)
 
     @translated
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:

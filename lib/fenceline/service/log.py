@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fenceline.service.topics import Topics
     from fenceline.service.transactions import Transactions
     from fenceline.subscriptions.items import SubscriptionItem
-    from fenceline.transactions.meeting import Meetings
+    from fenceline.transactions.end_due import Meetings
 
 
 class Log:
@@ -92,7 +92,7 @@ class Log:
         """Sessions, claims and ownership."""
         from fenceline.service.access import Access
 
-        return Access(self.context, self._resolver, self.producing.grants.note, self._timeout_ms)
+        return Access(self.context, self._resolver, self.producing.sessions.note, self._timeout_ms)
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -127,7 +127,7 @@ class Log:
 
     @cached_property
     def _meetings(self) -> Meetings:
-        from fenceline.transactions.meeting import Meetings
+        from fenceline.transactions.end_due import Meetings
 
         return Meetings(self._resolver.partitions)
 

@@ -15,8 +15,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from fenceline.access.admission import admit
-from fenceline.access.session_cache import Grants
+from fenceline.access.session_cache import SessionCache, admit
 from fenceline.append.admission_answer import AskCoordinator
 from fenceline.append.appender import Appender, appender_of
 from fenceline.append.checks import AdmitFirst, SessionStatus, names_expectation
@@ -71,7 +70,7 @@ class Producing:
         self._item_age_ms = item_age_ms
         self._timeout_ms = timeout_ms
         self._producer_ids = ProducerIds(context)
-        self.grants = Grants(resolver.partitions)
+        self.sessions = SessionCache(resolver.partitions)
 
     @cached_property
     def admissions(self) -> Admissions:
@@ -231,18 +230,18 @@ class Producing:
         ref = sent.session
         if ref is None:
             return self._append_admitted(appender, entry, sent)
-        partition, grants = appender.partition, self.grants
-        status, is_new = grants.status(ref, partition, sent.principal)
-        grants.hold_back(ref.session_id, sent.until_ms)
+        partition, sessions = appender.partition, self.sessions
+        status, is_new = sessions.status(ref, partition, sent.principal)
+        sessions.hold_back(ref.session_id, sent.until_ms)
         try:
             answer = self._append_admitted(appender, _under(entry, status), sent)
         except (ProducerFencedError, SessionExpiredError):
             # Only a fresh look shows whether the session was severed, or fenced, or granted something since.
-            fresh = status if is_new else grants.look(ref, partition, sent.principal)
+            fresh = status if is_new else sessions.look(ref, partition, sent.principal)
             if fresh == status:
                 raise
             answer = self._append_admitted(appender, _under(entry, fresh), sent)
-        grants.renew(ref, partition)
+        sessions.renew(ref, partition)
         return answer
 
     def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:

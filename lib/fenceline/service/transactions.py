@@ -36,14 +36,12 @@ from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations, translated
 from fenceline.service.subscriptions import Subscriptions
 from fenceline.subscriptions.cursors import LiveTopic
-from fenceline.transactions import listing, pending_offsets
-from fenceline.transactions import once as committed_versions
+from fenceline.transactions import committed_version, listing, pending_offsets
 from fenceline.transactions.coordinator import Coordinator
-from fenceline.transactions.decide import Add, decide
-from fenceline.transactions.decide_ends import Ends
-from fenceline.transactions.ends import JointCoordinator
+from fenceline.transactions.decide import Add, Ends, decide
 from fenceline.transactions.hanging import abort_hanging
 from fenceline.transactions.item import TopicPartitions
+from fenceline.transactions.joint_end import EndCoordinator
 
 
 class Transactions:
@@ -145,7 +143,7 @@ class Transactions:
         *,
         principal: str = "",
     ) -> ProducerPair:
-        """Commit or abort a transaction, and return the pair for the next one; see ``Coordinator.end``.
+        """Commit or abort a transaction, and return the pair for the next one; see ``EndCoordinator.end``.
 
         Args:
             once: A version that is raised together with the outcome.
@@ -153,12 +151,11 @@ class Transactions:
         Raises:
             AlreadyCommittedError: That version, or a higher one, is committed.
         """
-        if once is not None:
-            members = [TransactionMember(transactional_id, pair)]
-            (ended,) = self._end(members, is_commit, once, principal, is_passing_over=False)
-            return ended.pair
-        return self._coordinator(principal).end(transactional_id, pair, is_commit, self._deadline())
+        members = (TransactionMember(transactional_id, pair),)
+        (ended,) = self._end(Ends(members, is_commit, once, False, lasting(principal)))
+        return ended.pair
 
+    @translated
     def end_all(
         self,
         members: Sequence[TransactionMember],
@@ -167,35 +164,25 @@ class Transactions:
         *,
         principal: str = "",
     ) -> Sequence[TransactionMember]:
-        """Commit or abort several transactions by one decision; see ``JointCoordinator.end``."""
-        return self._end(members, is_commit, once, principal, is_passing_over=True)
+        """Commit or abort several transactions by one decision; see ``EndCoordinator.end``."""
+        return self._end(Ends(members, is_commit, once, True, lasting(principal)))
 
-    @translated
-    def _end(
-        self,
-        members: Sequence[TransactionMember],
-        is_commit: bool,
-        once: OnceMark | None,
-        principal: str,
-        *,
-        is_passing_over: bool,
-    ) -> Sequence[TransactionMember]:
-        coordinator = JointCoordinator(self._resolver.partitions, self._take_producer_id)
-        request = Ends(members, is_commit, once, is_passing_over, lasting(principal))
-        return coordinator.end(request, self._deadline())
+    def _end(self, request: Ends) -> Sequence[TransactionMember]:
+        until_ms = self._deadline()
+        return EndCoordinator(self._resolver.partitions, self._take_producer_id).end(request, until_ms)
 
     # What applications have committed
 
     @translated
     def once(self, app_id: str, *, principal: str = "") -> OnceMark:
         """Return the version that an application has committed; −1 where it has committed none."""
-        found = committed_versions.read(self._context, app_id, lasting(principal))
-        return OnceMark(app_id, committed_versions.NONE) if found is None else found.mark
+        found = committed_version.read(self._context, app_id, lasting(principal))
+        return OnceMark(app_id, committed_version.NONE) if found is None else found.mark
 
     @translated
     def forget_once(self, app_id: str, *, principal: str = "") -> None:
         """Forget what an application has committed: any version may be committed again. Twice does no harm."""
-        committed_versions.forget(self._context, app_id, lasting(principal))
+        committed_version.forget(self._context, app_id, lasting(principal))
 
     # Looks, and damage
 

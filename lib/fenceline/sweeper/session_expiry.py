@@ -18,7 +18,7 @@ from typing import TypeAlias
 from fenceline import limits
 from fenceline.access import fence_markers
 from fenceline.access.producer import record_from_item
-from fenceline.access.session import SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items

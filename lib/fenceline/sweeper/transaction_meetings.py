@@ -29,10 +29,10 @@ from fenceline.sweeper.collect import store_now
 from fenceline.sweeper.report import Report
 from fenceline.sweeper.session_expiry import Reporting
 from fenceline.transactions import expiry
+from fenceline.transactions.end_due import meet_producer
 from fenceline.transactions.finish import finish
 from fenceline.transactions.hanging import Found, find, is_due, is_hanging, is_overdue
 from fenceline.transactions.item import TransactionItem, transaction_from_item
-from fenceline.transactions.meeting import meet_producer
 
 
 class TransactionMeetings:

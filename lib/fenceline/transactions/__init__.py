@@ -2,4 +2,8 @@
 
 DESIGN.md, "Producers and transactions (Kafka)". There is no resident coordinator. A transaction is one versioned item,
 and any process that meets unfinished work can finish it.
+
+Start with ``item``, what is stored, and ``decide``, the one table of what each request makes of it. ``coordinator``
+serves a producer's requests, ``joint_end`` the ends, and ``end_due`` the processes that meet a transaction of others.
+All of them write by ``item_store``, and ``finish`` appends the markers.
 """

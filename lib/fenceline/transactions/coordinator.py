@@ -6,7 +6,7 @@ Any process may serve any request.
 Rule: what a request meets prepared it finishes, for as long as its time lasts. Beyond that its answer is
 ``CONCURRENT_TRANSACTIONS``, and the same request goes on from there.
 
-Not here: the decisions (``decide``), the end of a transaction (``finish``), the admission of batches (``admission``).
+Not here: the decisions (``decide``), ends (``joint_end``), the admission of batches (``admission``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ProducerPair
 from fenceline.transactions import item_store
-from fenceline.transactions.decide import Add, Decision, End, Extend, Fence, Init, Meet, Request, Send
+from fenceline.transactions.decide import Add, Decision, Extend, Fence, Init, Meet, Request, Send
 from fenceline.transactions.finish import finish, unfinished
 from fenceline.transactions.item import TopicPartitions, TransactionItem
 
@@ -109,18 +109,6 @@ class Coordinator:
         assert expires_at is not None
         return expires_at
 
-    def end(self, transactional_id: str, pair: ProducerPair, is_commit: bool, until_ms: int) -> ProducerPair:
-        """End the transaction, and return the pair of the next one.
-
-        On return every marker is durable and every pending offset is settled. The same request again gets the same
-        answer, until the next transaction begins.
-
-        Raises:
-            InvalidProducerIdMappingError, ProducerFencedError: The producer must stop.
-            InvalidTxnStateError: There is nothing to commit, or the outcome is the other one.
-        """
-        return self._carry_out(transactional_id, End(pair, is_commit), until_ms).pair
-
     def fence(self, transactional_id: str, until_ms: int) -> tuple[TransactionItem, TransactionItem]:
         """Abort what is ongoing, fence the producer of the id, and forget its principal; return what it met and left.
 
@@ -173,11 +161,10 @@ class Coordinator:
     def _decide(self, transactional_id: str, request: Request, met: list[TransactionItem] | None) -> Decision:
         """Decide and write, again where another request was faster, or where the store did not answer.
 
-        After an unanswered write the item is read again. An outcome that this pair has decided there is as good as this
-        request's own. A refusal of an end after it is unknown, because the outcome may have been decided by it. Every
-        other refusal is final: it says that the pair is not in force, so nothing of the earlier attempt is in effect.
+        After an unanswered write the item is read again. A refusal is final: it says that the pair is not in force, so
+        nothing of the earlier attempt is in effect.
         """
-        attempts = Attempts(self._context.runtime, _WHAT, is_refusal_final=not isinstance(request, End))
+        attempts = Attempts(self._context.runtime, _WHAT, is_refusal_final=True)
         try:
             for attempt in attempts:
                 with attempt:

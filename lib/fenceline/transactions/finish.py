@@ -6,7 +6,8 @@ write changes an item that is prepared (I10).
 Rule: no finisher needs a lease. A marker is judged at exactly its offset, a pending offset is settled once, and one
 Complete* wins. So several processes may finish one transaction, and one that thaws late changes nothing.
 
-Not here: the decision (``decide``), and which transaction is finished by which request (``coordinator``, ``meeting``).
+Not here: the decision (``decide``), and which request finishes which transaction (``coordinator``, ``joint_end``,
+``end_due``).
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _places(
     places = [(one, place, number) for one in endings for place in one.item.partitions for number in place.partitions]
     if len(endings) > 1:
         places.sort(key=lambda place: (place[1].topic_id, place[2]))
-    return sorted(places, key=lambda place: (place[1].topic_id, place[2]) != first)
+    return places if first is None else sorted(places, key=lambda place: (place[1].topic_id, place[2]) != first)
 
 
 def _make(context: Context, kinds: Sequence[Sequence[_Part]], until_ms: int) -> None:

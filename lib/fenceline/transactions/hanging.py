@@ -7,7 +7,7 @@ itself. Its batch may have come late, or its marker may be lost, and no program 
 Rule: items are read first, then the log. Every marker is durable before its transaction is complete (I12). So what the
 items call past, and a later look at the log shows open, hangs.
 
-Not here: what is due, and is ended by each process that meets it (``meeting``).
+Not here: what is due, and is ended by each process that meets it (``end_due``).
 """
 
 from __future__ import annotations

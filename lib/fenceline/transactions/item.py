@@ -152,8 +152,8 @@ class TransactionItem:
 
     def put(self, runtime: Runtime) -> Put:
         """Return the write of this item on the version that was read; a new item begins at a random version."""
-        version = runtime.fresh_version() if self.version is None else self.version + 1
-        return Put(keys.transaction_item(self.transactional_id), self.to_value(), version, self.version)
+        key = keys.transaction_item(self.transactional_id)
+        return Put.replacing(key, self.to_value(), self.version, runtime.fresh_version)
 
     def written(self, put: Put) -> TransactionItem:
         """Return the item as ``put`` has stored it."""
@@ -214,7 +214,7 @@ def transaction_from_item(item: Item) -> TransactionItem:
         expires_at=_extension(value),
         principal=value.get("principal", ""),
         version=item.version,
-        more={member: kept for member, kept in value.items() if member not in _KNOWN},
+        more={} if value.keys() <= _KNOWN else {name: kept for name, kept in value.items() if name not in _KNOWN},
     )
 
 

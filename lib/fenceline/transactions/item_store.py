@@ -7,12 +7,11 @@ Not here: what is written; see ``decide``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.ports import Change
+from fenceline.ports import Change, Check
 from fenceline.transactions.decide import Decision, Request, decide, needs_producer_id
 from fenceline.transactions.item import (
     ProducerIdItem,
@@ -58,7 +57,7 @@ def act(
     """Read the item, decide, and write what was decided: one attempt.
 
     Args:
-        take_producer_id: What returns a producer id that was never given; needed for ``Init`` and ``End``.
+        take_producer_id: What returns a producer id that was never given; needed for ``Init``.
         met: What the item that was read is added to.
 
     Raises:
@@ -78,18 +77,41 @@ def act(
 
 
 def write(context: Context, decision: Decision) -> Decision:
-    """Write the decision's item on the version that was read, and return the decision with the item as it is stored.
+    """Write one decision; see ``write_all``."""
+    return write_all(context, [decision])[0]
+
+
+def write_all(context: Context, decisions: Sequence[Decision], others: Sequence[Change] = ()) -> list[Decision]:
+    """Write the decisions' items on the versions that were read, and return the decisions with the items as stored.
+
+    Args:
+        others: What is written, or required, together with them.
 
     Raises:
         VersionMoved, Unavailable: Nothing was written.
         NoAnswer: It may have been written.
     """
-    runtime, item = context.runtime, decision.item
-    put = item.put(runtime)
-    changes: list[Change] = [put]
-    if decision.given is not None:
-        changes.append(ProducerIdItem(decision.given, item.transactional_id, runtime.now_ms()).put(runtime))
-    # I10: this write decides the outcome, where it prepares. A request that loses it wrote nothing, and judges anew.
+    runtime = context.runtime
+    changes: list[Change] = []
+    written: list[Decision] = []
+    for one in decisions:
+        item = one.item
+        if not one.is_change:
+            # Passed over: a transaction that begins meanwhile is not left out of what is ended.
+            # model: Once, "a member passed over is a condition"
+            changes.append(Check(keys.transaction_item(item.transactional_id), item.version))
+            written.append(one)
+            continue
+        put = item.put(runtime)
+        changes.append(put)
+        written.append(Decision(item.written(put), is_change=True, is_answer=one.is_answer, given=one.given))
+        if one.given is not None:
+            changes.append(ProducerIdItem(one.given, item.transactional_id, runtime.now_ms()).put(runtime))
+    # I10, I26, I27: this write decides the outcome of each transaction that it prepares, and raises the version with
+    # them, or does none of it. A request that loses it wrote nothing, and judges again.
     # model: Transaction, "decide on the version that was read"
-    context.items.write(changes)
-    return replace(decision, item=item.written(put))
+    # model: Once, "one write for all"
+    # model: Once, "each member on the version that was read"
+    # model: Once, "the version on the item that was read"
+    context.items.write([*changes, *others] if others else changes)
+    return written

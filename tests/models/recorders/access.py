@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from fenceline.access.claims import reconnect
-from fenceline.access.claims.snapshot import ItemTransaction
+from fenceline.access.claims import decision as decisions
+from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.ownership.own import OwnAttempt
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, AccessItem, Holder
-from fenceline.access.session import LIVE, RESERVED, SEVERED, SessionItem
+from fenceline.access.session_item import LIVE, RESERVED, SEVERED, SessionItem
 from fenceline.errors import FencelineError
 from fenceline.format.batch import decode
 from fenceline.format.control import ACCESS, EXCLUSIVE, SHARED, parse_marker
@@ -85,7 +85,7 @@ class Lines:
     sent: dict[str, tuple[str, int] | None] = field(default_factory=dict)  # the grant of each attempt
     item: Told = field(default_factory=lambda: _item(AccessItem()))
     sessions: dict[str, Told] = field(default_factory=dict)
-    drafts: list[ItemTransaction] = field(default_factory=list)  # of reconnections
+    reconnections: list[ItemTransaction] = field(default_factory=list)
     resumes: list[Change] = field(default_factory=list)  # writes of these
 
     def name(self, session_id: str) -> str:
@@ -93,16 +93,16 @@ class Lines:
 
     def observe(self, patch: pytest.MonkeyPatch) -> None:
         """Note which writes are those of reconnections, and which sessions an answered owner severed."""
-        resumed, changes, attempt = reconnect._resumed, ItemTransaction.changes, OwnAttempt.attempt
+        resumed, changes, attempt = decisions.resumed, ItemTransaction.changes, OwnAttempt.attempt
 
         def resumed_noted(*told: Any) -> Any:
             decision = resumed(*told)
-            self.drafts.append(decision.draft)
+            self.reconnections.append(decision.transaction)
             return decision
 
-        def changes_noted(draft: ItemTransaction, runtime: Any) -> list[Change]:
-            made = changes(draft, runtime)
-            if any(draft is one for one in self.drafts):
+        def changes_noted(made_by: ItemTransaction, runtime: Any) -> list[Change]:
+            made = changes(made_by, runtime)
+            if any(made_by is one for one in self.reconnections):
                 self.resumes += made
             return made
 
@@ -112,7 +112,7 @@ class Lines:
                 self.told_severed(session_id)
             return answer
 
-        patch.setattr(reconnect, "_resumed", resumed_noted)
+        patch.setattr(decisions, "resumed", resumed_noted)
         patch.setattr(ItemTransaction, "changes", changes_noted)
         patch.setattr(OwnAttempt, "attempt", attempt_noted)
 

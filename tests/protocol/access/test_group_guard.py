@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.access import session as sessions
+from fenceline.access import session_item
 from fenceline.access.ownership.read_guard import guard_group
 from fenceline.errors import FencelineError, OwnerFencedError
 from fenceline.format import keys
@@ -80,10 +80,10 @@ def test_a_session_that_owns_nothing_does_not_read_as_a_group(service: Service) 
     [
         ({}, "ok"),
         ({"principal": "another"}, "NOT_AUTHORIZED"),
-        ({"state": sessions.SEVERED}, "SESSION_SEVERED"),
-        ({"state": sessions.CLOSED}, "SESSION_EXPIRED"),
+        ({"state": session_item.SEVERED}, "SESSION_SEVERED"),
+        ({"state": session_item.CLOSED}, "SESSION_EXPIRED"),
         ({"expires_at": 0}, "SESSION_EXPIRED"),
-        ({"principal": "another", "state": sessions.SEVERED}, "NOT_AUTHORIZED"),
+        ({"principal": "another", "state": session_item.SEVERED}, "NOT_AUTHORIZED"),
     ],
 )
 def test_the_session_is_judged_first(service: Service, fields: dict[str, Any], code: str, group: str | None) -> None:
@@ -215,7 +215,7 @@ def test_a_commit_of_the_owner_holds_only_while_it_owns_and_lives(service: Servi
         assert commit(service, checks)
         end(a)
         assert not commit(service, checks)
-        if session(service, a).state == sessions.LIVE:
+        if session(service, a).state == session_item.LIVE:
             service.log.access.release(a, [WRITE], group="g")
 
 

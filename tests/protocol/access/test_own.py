@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.access import session as sessions
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access import session_item
+from fenceline.access.resources import OwnershipItem
 from fenceline.errors import (
     FencelineError,
     InvalidRequestError,
@@ -93,7 +93,7 @@ def test_a_generation_outlives_its_owner_however_that_one_ends(service: Service)
         lambda s: service.log.access.release(s, ["lock", WRITE]),
         lambda s: close(service, s),
         lambda s: lapse(service, s),
-        lambda s: change(service, s, state=sessions.SEVERED),
+        lambda s: change(service, s, state=session_item.SEVERED),
     ]
     for times, end in enumerate(ends):
         a = start(service)
@@ -139,8 +139,8 @@ def test_a_session_owns_under_several_groups(service: Service) -> None:
     [
         (None, UnknownSessionError),
         (lambda service, s: None, NotAuthorizedError),
-        (lambda service, s: change(service, s, state=sessions.SEVERED, principal=""), SessionSeveredError),
-        (lambda service, s: change(service, s, state=sessions.CLOSED, principal=""), SessionExpiredError),
+        (lambda service, s: change(service, s, state=session_item.SEVERED, principal=""), SessionSeveredError),
+        (lambda service, s: change(service, s, state=session_item.CLOSED, principal=""), SessionExpiredError),
         (lambda service, s: change(service, s, expires_at=0, principal=""), SessionExpiredError),
     ],
 )
@@ -189,7 +189,7 @@ def test_an_owner_is_one_only_while_its_lease_lasts_and_half_a_second(service: S
     service.runtime.advance(1)
     assert service.log.access.ownership("lock").session_id is service.log.access.ownership(WRITE).session_id is None
     assert own(service.log, b, "lock", WRITE) == [(2, 1), (2, 1)]
-    assert session(service, a).state == sessions.LIVE, "it was not there to be severed"
+    assert session(service, a).state == session_item.LIVE, "it was not there to be severed"
 
 
 def test_a_session_that_comes_back_has_what_nobody_took_since(service: Service) -> None:
@@ -270,7 +270,7 @@ def test_a_topic_of_the_same_name_shares_nothing_with_the_one_before_it(service:
         assert (shown.generation, shown.fencing_token, shown.session_id) == (0, -1, None)
         assert own(service.another(), b, WRITE, group=group) == [(1, 0)]
     assert sent(service.log, a, 0) == "PRODUCER_FENCED"
-    assert session(service, a).state == sessions.LIVE
+    assert session(service, a).state == session_item.LIVE
 
 
 def test_a_plain_string_guards_nothing_when_such_a_topic_is_created_later(service: Service) -> None:

@@ -10,12 +10,13 @@ from dataclasses import replace
 import pytest
 
 from fenceline import limits
-from fenceline.access import session as sessions
+from fenceline.access import session_item
 from fenceline.errors import (
     FencelineError,
     ThrottledError,
 )
 from fenceline.format import keys
+from fenceline.ports import Put
 from tests.support.owning import (
     OTHER,
     WRITE,
@@ -53,7 +54,7 @@ def test_a_live_exclusive_producer_is_an_owner_with_the_last_granted_generation(
     assert (error.code, error.generation) == ("RESOURCE_OWNED", 0)
     assert sent(service.log, producer, 0) == "ok"
     assert own(service.log, a, (WRITE, 5)) == [(5, 1)]
-    assert session(service, producer).state == sessions.SEVERED
+    assert session(service, producer).state == session_item.SEVERED
     service.log.access.release(a, [WRITE])
     again = claim(service, "Exclusive")
     assert again.topic_epochs == {0: 2}
@@ -82,7 +83,7 @@ def test_a_token_does_not_go_back_to_what_the_session_s_producer_was_granted_bef
         claim(service, "ExclusiveWithFencing", c)
     with pytest.raises(Died):
         own(service.another(), a, (WRITE, 1))
-    assert session(service, c).state == sessions.SEVERED
+    assert session(service, c).state == session_item.SEVERED
     assert own(service.another(), a, (WRITE, 1)) == own(service.another(), a, WRITE) == [(1, 2)]
     assert (sent(service.log, a, 2), access(service).claim) == ("ok", None)
 
@@ -93,7 +94,7 @@ def test_a_fencer_takes_a_partition_from_its_owner_and_severs_nobody(service: Se
     fencer = claim(service, "ExclusiveWithFencing")
     assert fencer.topic_epochs == {0: 1}
     assert sent(service.log, a, 0) == "PRODUCER_FENCED"
-    assert session(service, a).state == sessions.LIVE
+    assert session(service, a).state == session_item.LIVE
     shown = service.log.access.ownership(WRITE)
     assert (shown.generation, shown.fencing_token, shown.session_id) == (1, 1, fencer.session_id)
     assert [service.log.access.ownership(one).session_id for one in ("lock", OTHER)] == [a, a]
@@ -127,7 +128,7 @@ def test_owning_takes_over_from_who_shares_and_fails_who_waits_and_severs_neithe
         service.another().access.producer(TOPIC, waiting.producer_name, session_id=waiting.session_id)
     assert caught.value.code == "PRODUCER_FENCED"
     states = [session(service, one.session_id).state for one in (sharing, waiting)]
-    assert states == [sessions.LIVE, sessions.LIVE]
+    assert states == [session_item.LIVE, session_item.LIVE]
 
 
 def test_who_waits_is_granted_what_an_owner_releases(service: Service) -> None:
@@ -175,7 +176,8 @@ def test_a_session_writes_to_a_bounded_number_of_partitions(service: Service, mo
 
 def test_a_partition_whose_epochs_are_used_up_is_refused(service: Service) -> None:
     a, key = start(service), keys.access_item(service.topic_id(), 0)
-    service.items.store.write([replace(access(service), epoch=limits.INT32_MAX).put(key, service.runtime)])
+    last = replace(access(service), epoch=limits.INT32_MAX)
+    service.items.store.write([Put.replacing(key, last.to_value(), last.version, service.runtime.fresh_version)])
     assert refusal(service.log, a, "lock", WRITE).code == "THROTTLED"
     assert service.log.access.ownership("lock").session_id is None
 
@@ -212,4 +214,4 @@ def test_releasing_what_a_fencer_took_leaves_the_next_owner_alone(service: Servi
     service.log.access.release(a, [WRITE])
     assert service.items.store.get([key]) == before
     assert service.log.access.ownership(WRITE).session_id == b
-    assert session(service, fencer.session_id).state == sessions.SEVERED
+    assert session(service, fencer.session_id).state == session_item.SEVERED

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.access import session as sessions
+from fenceline.access import session_item
 from fenceline.errors import (
     OutcomeUnknownError,
 )
@@ -133,7 +133,7 @@ def test_who_comes_between_a_death_and_the_repeated_claim_hides_nobody_who_was_s
             is_dead = told_or_died(lambda: own(service.another(), b, asked))
         assert is_dead == (what is not None)
         was_left = session(service, a).fences != ()
-        if session(service, a).state == sessions.SEVERED and what is not None:
+        if session(service, a).state == session_item.SEVERED and what is not None:
             THIRDS[third](service, b, c)
             code = told(lambda: own(service.another(), b, asked))
             seen.add((was_left, code))
@@ -186,7 +186,7 @@ def test_a_store_that_is_away_leaves_nothing_or_says_that_it_is_not_known(servic
     store.always(operation, None)
     if operation == "write":
         assert error.code == "STORE_UNAVAILABLE"
-        assert session(service, a).state == sessions.LIVE
+        assert session(service, a).state == session_item.LIVE
         assert sent(service.log, a, 0, "still") == "ok"
     else:
         assert isinstance(error, OutcomeUnknownError)
@@ -248,14 +248,14 @@ def refused_behind_a_write(
 
     service.items.plan("write", landed)
     code = refusal(log, b, ("lock", 1), "new").code
-    assert session(service, a).state == sessions.SEVERED
+    assert session(service, a).state == session_item.SEVERED
     return code, a, b
 
 
 def test_a_refusal_whose_fences_cannot_be_finished_says_that_it_is_not_known(service: Service) -> None:
     code, a, b = refused_behind_a_write(
         service,
-        lambda a, b: change(service, b, state=sessions.SEVERED),
+        lambda a, b: change(service, b, state=session_item.SEVERED),
         lambda: service.objects.always("create", is_unavailable),
     )
     assert (code, len(session(service, a).fences)) == ("OUTCOME_UNKNOWN", 1)
@@ -317,7 +317,7 @@ def test_a_first_write_that_lands_late_is_given_up_and_fenced_or_lands_no_more()
         assert stored(service, "lock").session_id != b
         at, count = at + 1, calls.count
         service.close()
-    assert seen == {sessions.LIVE, sessions.SEVERED}
+    assert seen == {session_item.LIVE, session_item.SEVERED}
 
 
 def test_what_another_request_of_the_session_took_is_left_to_it(service: Service) -> None:
@@ -432,15 +432,15 @@ def check_rivals(service: Service, code: str, a: str, b: str, c: str) -> None:
     for one in (a, b, c):
         for hold in session(service, one).holds:
             answer = sent(service.another(), one, hold.epoch, "now", hold.partition)
-            assert states[one] != sessions.SEVERED or answer == "SESSION_SEVERED"
+            assert states[one] != session_item.SEVERED or answer == "SESSION_SEVERED"
             if answer == "ok" and hold.partition == 0:
                 writers.append(one)
     assert len(service.values()) == count + len(writers)
     assert writers == [owners[WRITE]] or (owners[WRITE] is None and not set(writers) - {a, b, c})
     assert len(set(writers)) <= 1
     if code == "ok":
-        assert states[a] == sessions.SEVERED or a not in owners.values()
-        assert states[b] != sessions.LIVE or owners["lock"] == owners["new"] == b
+        assert states[a] == session_item.SEVERED or a not in owners.values()
+        assert states[b] != session_item.LIVE or owners["lock"] == owners["new"] == b
     else:
         assert code in ("RESOURCE_OWNED", "STALE_GENERATION", "SESSION_SEVERED", "SESSION_EXPIRED")
         assert b not in owners.values()
@@ -474,7 +474,7 @@ def test_a_claim_with_a_generation_that_a_fencer_beats_severs_that_one_too(servi
     b, c = start(service), start(service)
     once(service, "create", lambda: claim(service, "ExclusiveWithFencing", c))
     assert own(service.another(), b, (WRITE, 3)) == [(3, 2)]
-    assert session(service, c).state == sessions.SEVERED
+    assert session(service, c).state == session_item.SEVERED
     assert (sent(service.log, b, 2), sent(service.log, c, 1)) == ("ok", "SESSION_SEVERED")
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from fenceline import limits
-from fenceline.access import session as sessions
+from fenceline.access import session_item
 from fenceline.access.fence_markers import read_sessions
 from fenceline.service.log import Log
 from tests.support.owning import (
@@ -51,7 +51,7 @@ def test_severing_ends_the_whole_session_and_fences_its_writers_in_the_log(servi
     assert own(service.log, b, ("lock", 1)) == [(1, 1)]
 
     severed = session(service, a)
-    assert (severed.state, severed.fences) == (sessions.SEVERED, ())
+    assert (severed.state, severed.fences) == (session_item.SEVERED, ())
     assert severed.ended_at >= severed.created_at
     # The log refuses, not the items: the item says of both grants what it said before.
     for partition, epoch in ((0, 0), (1, 0)):
@@ -129,7 +129,7 @@ def test_a_session_never_severs_itself(service: Service) -> None:
         own(service.log, a, ("lock", asked), (WRITE, asked))
     own(service.log, a, ("lock", 9))
     assert refusal(service.log, a, ("lock", 8)).code == "STALE_GENERATION"
-    assert session(service, a).state == sessions.LIVE
+    assert session(service, a).state == session_item.LIVE
     assert sent(service.log, a, 0) == "ok"
 
 
@@ -146,8 +146,8 @@ def test_32_resources_of_32_owners_are_taken_at_once(service: Service) -> None:
     b = start(service)
     assert own(service.log, b, *((name, 1) for name in names)) == [(1, 1)] * 32
     assert max(sizes) == 3 * 32 + 1 <= limits.TRANSACTION_ITEMS_MAX
-    assert {session(service, owner).state for owner in owners} == {sessions.SEVERED}
-    assert session(service, last).state == sessions.LIVE
+    assert {session(service, owner).state for owner in owners} == {session_item.SEVERED}
+    assert session(service, last).state == session_item.LIVE
 
 
 def test_more_sessions_than_a_call_takes_are_read_in_several(service: Service) -> None:

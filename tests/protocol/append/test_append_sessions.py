@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fenceline import errors
-from fenceline.access.session import severed
+from fenceline.access.session_item import severed
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import keys
 from fenceline.model.access import Producer

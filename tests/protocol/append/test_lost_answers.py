@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.access.session import SEVERED
+from fenceline.access.session_item import SEVERED
 from fenceline.errors import CorruptLogError, FencelineError, InvalidRequestError, ThrottledError
 from fenceline.format import keys
 from fenceline.log.retry import Attempts

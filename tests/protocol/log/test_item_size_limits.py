@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.access import session as sessions
-from fenceline.access import session_size
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access import session_item
 from fenceline.access.producer import ProducerRecord
+from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem, Holder, Waiter
-from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, Hold, Owned, SessionItem
+from fenceline.access.session_item import CLOSED, ENDED, LIVE, RESERVED, Hold, Owned, SessionItem
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE, SHARED
@@ -107,7 +106,7 @@ def a_takeover_behind_its_lease(service: Service, a: str, _: str) -> None:
 def severing(service: Service, a: str, _: str) -> None:
     own(service.another(), start(service), (WRITE, 9))
     severed = session(service, a)
-    assert (severed.state, severed.fences) == (sessions.SEVERED, ())
+    assert (severed.state, severed.fences) == (session_item.SEVERED, ())
 
 
 def its_close(service: Service, a: str, _: str) -> None:
@@ -202,13 +201,25 @@ _SESSIONS = st.builds(
 def test_no_end_of_a_session_counts_more_than_it_was_judged_by(
     session: SessionItem, now_ms: int, states: Sequence[str]
 ) -> None:
-    most = session_size.bytes_at_end(session)
+    most = session_item.bytes_at_end(session)
     for hold, state in zip(session.holds, states, strict=False):
         place = hold.topic_id, hold.partition, hold.epoch, hold.producer_name
-        session = sessions.with_hold_state(session, *place, state)
-    session = sessions.wanted(sessions.renewed(session, now_ms), now_ms)
-    for ended in (session, sessions.closed(session, now_ms), sessions.severed(session, now_ms)):
+        session = session_item.with_hold_state(session, *place, state)
+    session = session_item.wanted(session_item.renewed(session, now_ms), now_ms)
+    for ended in (session, session_item.closed(session, now_ms), session_item.severed(session, now_ms)):
         assert size(ended) <= most
+
+
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_no_session_counts_more_than_its_entries_may(count: int) -> None:
+    """Names of the longest, and numbers of the largest that are written: else a large session would not be judged."""
+    longest = "t" * limits.TOPIC_NAME_CHARS_MAX, ID, limits.PARTITIONS_MAX, limits.INT32_MAX
+    hold = Hold(*longest, EXCLUSIVE, "p" * limits.PRODUCER_NAME_CHARS_MAX, RESERVED)
+    owned = Owned("g" * limits.GROUP_BYTES_MAX, "r" * limits.RESOURCE_BYTES_MAX, ID)
+    client_name = "n" * limits.CLIENT_NAME_BYTES_MAX
+    for holds, owns in (((hold,) * count, ()), ((), (owned,) * count), ((hold,) * count, (owned,) * count)):
+        made = SessionItem(ID, "ä" * 3_000, MAX, MAX, MAX, holds=holds, owns=owns, client_name=client_name, version=MAX)
+        assert session_item.bytes_at_end(made) <= session_item.bytes_at_most(made)
 
 
 # The fact, wherever a write may meet it
@@ -298,7 +309,7 @@ ACCESS = AccessItem(
     (HOLDER,) * limits.SESSIONS_PER_PARTITION_MAX, (WAITER,) * limits.SESSIONS_PER_PARTITION_MAX,
 )  # fmt: skip
 SESSION = SessionItem(
-    ID, PRINCIPAL, limits.LEASE_MS_MAX, MAX, MAX, sessions.SEVERED, MAX, MAX, (HOLD,) * limits.HOLDS_KEPT_MAX
+    ID, PRINCIPAL, limits.LEASE_MS_MAX, MAX, MAX, session_item.SEVERED, MAX, MAX, (HOLD,) * limits.HOLDS_KEPT_MAX
 )
 RANGES = Acknowledged(
     tuple(range(2**62, 2**62 + 2**61, 2**50))[: limits.CURSOR_CHUNK_RANGES],
@@ -353,7 +364,7 @@ ITEMS: Mapping[str, tuple[ItemKey, Mapping[str, ItemValue]]] = {
     ),
     "severed session": (
         SESSION.key,
-        sessions.severed(replace(SESSION, holds=(replace(HOLD, state=LIVE),) * 256), MAX).to_value(),
+        session_item.severed(replace(SESSION, holds=(replace(HOLD, state=LIVE),) * 256), MAX).to_value(),
     ),
     "ownership": (keys.lock_item("g" * 249, "r" * 1_024), OwnershipItem(MAX, MAX, ID, (ID, ID)).to_value()),
     "subscription": (

@@ -22,7 +22,7 @@ from fenceline.model.transaction import (
 )
 from fenceline.ports import Unavailable
 from fenceline.recovery.rebuild import Rebuilt, is_cut_off, rebuild
-from fenceline.transactions import once
+from fenceline.transactions import committed_version
 from fenceline.transactions.expiry import producer_ids_after, transactions_after
 from fenceline.transactions.hanging import find
 from fenceline.transactions.item import (
@@ -154,7 +154,7 @@ def test_transactions_that_were_decided_together_may_end_apart_and_what_was_comm
         "recovered-7-3": PREPARE_COMMIT,
         "recovered-8-3": PREPARE_ABORT,
     }
-    assert once.read(context, "app") is None
+    assert committed_version.read(context, "app") is None
 
 
 def test_a_commit_is_found_in_a_log_that_was_read_later(service: Service) -> None:

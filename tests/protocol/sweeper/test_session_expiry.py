@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.access.session import severed
+from fenceline.access.session_item import severed
 from fenceline.format import keys
 from fenceline.limits import GC_GRACE_MS, SESSION_KEPT_MS
 from tests.support.claiming import LEASE_MS, SHARED, WAIT, access_markers, claim, code_of, send, session_of

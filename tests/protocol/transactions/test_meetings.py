@@ -11,7 +11,7 @@ from fenceline.format import keys
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from fenceline.ports import Delete
 from fenceline.service.log import Log
-from fenceline.transactions.meeting import Meetings, meet_producer
+from fenceline.transactions.end_due import Meetings, meet_producer
 from tests.support.claiming import code_of
 from tests.support.service import (
     Service,

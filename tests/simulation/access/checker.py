@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fenceline.access.rules import AccessItem
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from tests.simulation.access import items as access_items
 from tests.simulation.access import log as access_log
 from tests.simulation.access.refusals import CODES, REFUSALS, Told

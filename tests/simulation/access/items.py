@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem, Waiter
 from fenceline.format import keys
 from fenceline.ports import ItemKey

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fenceline.access.rules import AccessItem, Holder
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from tests.simulation.access import items as access_items
 from tests.simulation.access.requests import Claim, Own, Sending
 from tests.simulation.access.truth import AccessTruth, PartitionAccess, is_dead, is_live

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from fenceline.access import fence_markers, rules
-from fenceline.access import session as sessions
+from fenceline.access import fence_markers, rules, session_item
 from fenceline.access.claims import claim
+from fenceline.access.ownership import decision as ownership_decision
 from fenceline.access.ownership import own, read_guard
-from fenceline.access.ownership import plan as ownership_plan
-from fenceline.access.ownership import rules as ownership_rules
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import OwnershipItem
 from fenceline.append import checks
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.entries import access_markers
@@ -225,19 +223,19 @@ def fences_nothing_shared(patch: Patch) -> None:
 @GUARDS.guard(sharers, seed=5)
 def severs_without_a_list(patch: Patch) -> None:
     """Leave out of the severing write what must be fenced."""
-    severed = sessions.severed
-    patch.setattr(sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
+    severed = session_item.severed
+    patch.setattr(session_item, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
 
 
 @GUARDS.guard(owners, seed=5)
 def gives_a_token_again(patch: Patch) -> None:
     """Leave a resource's token what it was when its owner changes."""
-    taken = ownership_rules.taken
+    taken = ownership_decision.taken
 
     def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
         return taken(item, *told, token=item.fencing_token if token is None else token, **more)
 
-    patch.setattr(ownership_plan, "taken", same)
+    patch.setattr(ownership_decision, "taken", same)
 
 
 @GUARDS.guard(readers, seed=2)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from fenceline.format import keys
 from fenceline.format.batch import decode
 from fenceline.format.control import ACCESS, parse_marker

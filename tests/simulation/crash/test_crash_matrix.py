@@ -21,7 +21,7 @@ from fenceline.format.segment import parse_segment
 from fenceline.log import checkpoint
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
-from fenceline.transactions.ends import JointCoordinator
+from fenceline.transactions.joint_end import EndCoordinator
 from tests.simulation.crash import operations
 from tests.simulation.crash.matrix import ALL_OPERATIONS, Strike, deaths_behind_writes, run_all, run_writes, table
 from tests.simulation.crash.operations import Operation
@@ -202,14 +202,14 @@ def test_a_grant_without_its_marker_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_version_that_is_raised_apart_from_its_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrote = JointCoordinator._write
+    wrote = EndCoordinator._write
 
-    def write(self: JointCoordinator, decision: Any) -> Any:
+    def write(self: EndCoordinator, decision: Any) -> Any:
         if decision.once is not None:
             wrote(self, replace(decision, members=[]))
         return wrote(self, replace(decision, once=None))
 
-    monkeypatch.setattr(JointCoordinator, "_write", write)
+    monkeypatch.setattr(EndCoordinator, "_write", write)
     with pytest.raises((AssertionError, FencelineError)):
         list(run_writes(BY_NAME["end of several: commit"]))
 

@@ -12,11 +12,11 @@ import pytest
 from fenceline.errors import FencelineError
 from fenceline.model.transaction import ONGOING
 from fenceline.ports import Check, Put
-from fenceline.transactions import decide, decide_ends, ends, finish
+from fenceline.transactions import decide, finish, joint_end
+from fenceline.transactions.committed_version import OnceItem
 from fenceline.transactions.decide import Decision
-from fenceline.transactions.ends import JointCoordinator
 from fenceline.transactions.item import TransactionItem
-from fenceline.transactions.once import OnceItem
+from fenceline.transactions.joint_end import EndCoordinator
 from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.harness.stores import Faults
 from tests.simulation.once.scenario import SCENARIO, OncePlan, draw_plan
@@ -78,13 +78,13 @@ def slow_tasks(seed: int) -> OncePlan:
 @GUARDS.guard(joiners, seed=1)
 def writes_over_another_decision(patch: Patch) -> None:
     """Write the decision over members on whatever versions they have by now."""
-    patch.setattr(JointCoordinator, "_write", _loose(JointCoordinator._write, "transactions/"))
+    patch.setattr(EndCoordinator, "_write", _loose(EndCoordinator._write, "transactions/"))
 
 
 @GUARDS.guard(drivers, seed=53)
 def writes_over_another_version(patch: Patch) -> None:
     """Raise the version on whatever version its item has by now."""
-    patch.setattr(JointCoordinator, "_write", _loose(JointCoordinator._write, "once/"))
+    patch.setattr(EndCoordinator, "_write", _loose(EndCoordinator._write, "once/"))
 
 
 def _loose(wrote: Any, place: str) -> Any:
@@ -110,7 +110,7 @@ def _writing(wrote: Any, write_to: Callable[[Any, Any], None]) -> Any:
         def write(self, changes: Any) -> None:
             write_to(self._items, changes)
 
-    def write(self: JointCoordinator, decision: Any) -> Any:
+    def write(self: EndCoordinator, decision: Any) -> Any:
         other = copy(self)
         other._context = copy(self._context)
         object.__setattr__(other._context, "items", Items(self._context.items))
@@ -130,14 +130,14 @@ def _anew(change: Any, found: Any) -> Any:
 @GUARDS.guard(drivers, seed=2)
 def writes_each_member_by_itself(patch: Patch) -> None:
     """Decide one member after another, and the version last."""
-    wrote = JointCoordinator._write
+    wrote = EndCoordinator._write
 
-    def write(self: JointCoordinator, decision: Any) -> Any:
+    def write(self: EndCoordinator, decision: Any) -> Any:
         alone = [wrote(self, replace(decision, members=[one], once=None)) for one in decision.members]
         last = decision if decision.once is None else wrote(self, replace(decision, members=[]))
         return replace(last, members=[member for one in alone for member in one.members])
 
-    patch.setattr(JointCoordinator, "_write", write)
+    patch.setattr(EndCoordinator, "_write", write)
 
 
 @GUARDS.guard(joiners, seed=122)
@@ -147,7 +147,7 @@ def leaves_out_what_begins_meanwhile(patch: Patch) -> None:
     def loose(items: Any, changes: Any) -> None:
         items.write([one for one in changes if not isinstance(one, Check)])
 
-    patch.setattr(JointCoordinator, "_write", _writing(JointCoordinator._write, loose))
+    patch.setattr(EndCoordinator, "_write", _writing(EndCoordinator._write, loose))
 
 
 # The decision
@@ -156,14 +156,14 @@ def leaves_out_what_begins_meanwhile(patch: Patch) -> None:
 @GUARDS.guard(drivers, seed=27)
 def decides_what_it_can(patch: Patch) -> None:
     """Decide the members that can be, though others are refused."""
-    judged = decide_ends._judged
+    judged = decide._judged
 
     def lenient(seen: Any, request: Any, member: Any, *told: Any) -> Any:
         verdict = judged(seen, request, member, *told)
         item = seen.items.get(member.transactional_id)
         return Decision(item) if isinstance(verdict, FencelineError) and item is not None else verdict
 
-    patch.setattr(decide_ends, "_judged", lenient)
+    patch.setattr(decide, "_judged", lenient)
 
 
 @GUARDS.guard(drivers, seed=2)
@@ -173,57 +173,57 @@ def takes_any_version(patch: Patch) -> None:
     def anew(stored: OnceItem | None, wanted: Any, now_ms: int) -> OnceItem:
         return OnceItem(replace(wanted, committed_at=now_ms), None if stored is None else stored.version)
 
-    patch.setattr(decide_ends, "raised", anew)
+    patch.setattr(decide, "raised", anew)
 
 
 @GUARDS.guard(lost_answers, seed=4)
 def forgets_which_end_decided(patch: Patch) -> None:
     """Judge a repeat as if it were another request."""
-    patch.setattr(decide_ends, "_is_ended", lambda seen, member: False)
+    patch.setattr(decide, "_is_ended", lambda seen, member: False)
 
 
 @GUARDS.guard(joiners, seed=12)
 def ends_the_rest_of_what_was_ended(patch: Patch) -> None:
     """Decide what is under way, though another member was ended before."""
-    ended = decide_ends._is_ended
+    ended = decide._is_ended
 
     def blind(seen: Any, member: Any) -> bool:
         return ended(seen, member) and not any(item.state == ONGOING for item in seen.items.values())
 
-    patch.setattr(decide_ends, "_is_ended", blind)
+    patch.setattr(decide, "_is_ended", blind)
 
 
 @GUARDS.guard(fenced, seed=32)
 def passes_over_what_was_fenced(patch: Patch) -> None:
     """Pass over each member without a transaction under way, whatever became of its pair."""
-    patch.setattr(decide_ends, "_is_idle", lambda item, member: item is not None and item.state in decide_ends._IDLE)
+    patch.setattr(decide, "_is_idle", lambda item, member: item is not None and item.state in decide._IDLE)
 
 
 @GUARDS.guard(joiners, seed=7)
 def passes_over_every_member(patch: Patch) -> None:
     """Answer where there is nothing to end, though the pairs stay as they are."""
-    judged = decide_ends.decide_ends
+    judged = decide.decide_ends
 
     def empty(seen: Any, request: Any, now_ms: int, **told: Any) -> Any:
         if request.once is None and all(
-            decide_ends._is_idle(seen.items.get(one.transactional_id), one) for one in request.members
+            decide._is_idle(seen.items.get(one.transactional_id), one) for one in request.members
         ):
-            return decide_ends.EndsDecision([Decision(seen.items[one.transactional_id]) for one in request.members])
+            return decide.EndsDecision([Decision(seen.items[one.transactional_id]) for one in request.members])
         return judged(seen, request, now_ms, **told)
 
-    patch.setattr(ends, "decide_ends", empty)
+    patch.setattr(joint_end, "decide_ends", empty)
 
 
 @GUARDS.guard(joiners, seed=1)
 def takes_an_end_without_the_version_for_a_repeat(patch: Patch) -> None:
     """Answer with 200 where the members were ended, though the version is not stored."""
-    patch.setattr(decide_ends, "_is_committed", lambda seen, request: True)
+    patch.setattr(decide, "_is_committed", lambda seen, request: True)
 
 
 @GUARDS.guard(drivers, seed=3)
 def judges_members_before_the_version(patch: Patch) -> None:
     """Refuse a member where the version is committed."""
-    judged = decide_ends.decide_ends
+    judged = decide.decide_ends
 
     def hasty(seen: Any, request: Any, now_ms: int, **told: Any) -> Any:
         if not request.members:
@@ -235,13 +235,13 @@ def judges_members_before_the_version(patch: Patch) -> None:
                 return judged(seen, request, now_ms, **told)
             raise
 
-    patch.setattr(ends, "decide_ends", hasty)
+    patch.setattr(joint_end, "decide_ends", hasty)
 
 
 @GUARDS.guard(torn_reads, seed=90)
 def answers_from_one_read(patch: Patch) -> None:
     """Answer from items that were read at different moments."""
-    patch.setattr(JointCoordinator, "_check_moment", lambda *told: None)
+    patch.setattr(EndCoordinator, "_check_moment", lambda *told: None)
 
 
 # The ending
@@ -250,7 +250,7 @@ def answers_from_one_read(patch: Patch) -> None:
 @GUARDS.guard(joiners, seed=2)
 def answers_before_the_markers(patch: Patch) -> None:
     """Answer once all is decided, before any of it is finished."""
-    patch.setattr(ends, "finish_all", lambda partitions, items, until_ms: [_finished(item) for item in items])
+    patch.setattr(joint_end, "finish_all", lambda partitions, items, until_ms: [_finished(item) for item in items])
 
 
 def _finished(item: TransactionItem) -> TransactionItem:

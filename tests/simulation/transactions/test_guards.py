@@ -195,14 +195,16 @@ def appends_a_marker_again(patch: Patch) -> None:
 @GUARDS.guard(zombies, seed=3)
 def writes_over_another_decision(patch: Patch) -> None:
     """Write a decision on whatever version the item has by now (I10)."""
-    wrote = item_store.write
+    wrote = item_store.write_all
 
-    def blind(context: Any, decision: Any) -> Any:
+    def latest(context: Any, decision: Any) -> Any:
         item = item_store.read(context, decision.item.transactional_id)
-        version = None if item is None else item.version
-        return wrote(context, replace(decision, item=replace(decision.item, version=version)))
+        return replace(decision, item=replace(decision.item, version=None if item is None else item.version))
 
-    patch.setattr(item_store, "write", blind)
+    def blind(context: Any, decisions: Any, others: Any = ()) -> Any:
+        return wrote(context, [latest(context, one) for one in decisions], others)
+
+    patch.setattr(item_store, "write_all", blind)
 
 
 # Pairs (I13)

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.access import hold_limits
-from fenceline.access import session as sessions
+from fenceline.access import session_item
 from fenceline.access.rules import AccessItem, Holder
-from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, Hold
+from fenceline.access.session_item import CLOSED, ENDED, LIVE, RESERVED, Hold
 from fenceline.errors import ThrottledError
 from fenceline.format import keys
 from tests.support.claiming import (
@@ -37,7 +36,7 @@ from tests.support.runtime import START_MS
 from tests.support.service import TOPIC, Service
 from tests.support.sweeping import Died
 
-NOBODYS = sessions.created("0" * 31 + "1", principal="", lease_ms=30_000, now_ms=START_MS)
+NOBODYS = session_item.created("0" * 31 + "1", principal="", lease_ms=30_000, now_ms=START_MS)
 ME = NOBODYS.session_id
 HOLD = Hold(TOPIC, "t", 0, 3, EXCLUSIVE, "p")
 
@@ -70,16 +69,16 @@ HOLD = Hold(TOPIC, "t", 0, 3, EXCLUSIVE, "p")
 def test_a_hold_is_over_once_nothing_can_be_written_under_it(
     why: str, hold: Hold, item: AccessItem | None, is_over: bool
 ) -> None:
-    assert hold_limits.is_over(ME, hold, item) is is_over
+    assert session_item.is_over(ME, hold, item) is is_over
 
 
 def test_what_is_new_is_kept_whatever_the_items_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """The items were read before the new hold was reserved."""
     monkeypatch.setattr(limits, "HOLDS_MAX", 1)
     before = replace(NOBODYS, holds=(HOLD,))
-    after = sessions.with_hold(before, replace(HOLD, partition=1, epoch=0, state=RESERVED))
+    after = session_item.with_hold(before, replace(HOLD, partition=1, epoch=0, state=RESERVED))
     over = AccessItem(4, Holder("s", 4, "q"), version=1)
-    assert hold_limits.bounded(before, after, {("t", 0): over}).holds == after.holds[1:]
+    assert session_item.bounded(before, after, {("t", 0): over}).holds == after.holds[1:]
 
 
 def test_more_partitions_than_one_session_writes_to_and_more_than_it_remembers_are_refused(
@@ -92,7 +91,7 @@ def test_more_partitions_than_one_session_writes_to_and_more_than_it_remembers_a
     def bounded(*states: str) -> int:
         held = tuple(replace(HOLD, partition=p, state=state) for p, state in enumerate(states))
         before = replace(NOBODYS, holds=held[:-1])
-        return len(hold_limits.bounded(before, replace(before, holds=held), items).holds)
+        return len(session_item.bounded(before, replace(before, holds=held), items).holds)
 
     assert bounded(LIVE, RESERVED) == 2
     assert bounded(CLOSED, LIVE, RESERVED) == bounded(ENDED, LIVE, LIVE) == 3

@@ -233,7 +233,7 @@ def test_a_reservation_goes_above_the_higher_of_the_item_and_the_log() -> None:
 def test_the_end_of_a_dead_holder_is_part_of_the_reservation() -> None:
     item = rules.reserved(HELD_VIEW, ME, lives("me"), fails_waiters=False)
     assert item.granted == replace(HOLDER, is_ended=True)
-    assert rules.over(HELD_VIEW, lives("me")) == [HOLDER]
+    assert rules.over(HELD_VIEW, rules.holders(HELD_VIEW, lives("me"))) == [HOLDER]
 
 
 def test_a_fencer_fails_all_waiters_and_another_claim_only_drops_those_who_are_gone() -> None:

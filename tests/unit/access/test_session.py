@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.access import session as sessions
-from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, SEVERED, Fence, Hold, Owned, SessionItem
+from fenceline.access import session_item
+from fenceline.access.session_item import CLOSED, ENDED, LIVE, RESERVED, SEVERED, Fence, Hold, Owned, SessionItem
 from tests.support.claiming import EXCLUSIVE, LEASE_MS, SHARED, again, claim, code_of, refused, session_of
 from tests.support.runtime import START_MS, FakeRuntime
 from tests.support.service import TOPIC, Service, loses_answer, never_arrives
 
 NOW = START_MS
-SESSION = sessions.created("0" * 31 + "1", principal="me", lease_ms=30_000, now_ms=NOW)
+SESSION = session_item.created("0" * 31 + "1", principal="me", lease_ms=30_000, now_ms=NOW)
 HOLD = Hold("orders", "t", 0, 3, "Exclusive", "p")
 
 
@@ -37,11 +37,11 @@ def test_a_renewal_is_due_when_a_third_of_the_lease_is_spent(after_ms: int, is_d
 
 
 def test_a_renewal_by_a_clock_that_is_behind_takes_nothing_away() -> None:
-    assert sessions.renewed(SESSION, NOW - 10_000).expires_at == SESSION.expires_at
-    assert sessions.renewed(SESSION, NOW + 5).expires_at == NOW + 30_005
+    assert session_item.renewed(SESSION, NOW - 10_000).expires_at == SESSION.expires_at
+    assert session_item.renewed(SESSION, NOW + 5).expires_at == NOW + 30_005
 
 
-@pytest.mark.parametrize("change", [sessions.closed, sessions.severed])
+@pytest.mark.parametrize("change", [session_item.closed, session_item.severed])
 def test_an_end_is_final_whatever_the_lease(change: Any) -> None:
     over = change(SESSION, NOW)
     assert over.is_final
@@ -53,7 +53,7 @@ def test_severing_lists_what_is_to_be_fenced() -> None:
     """What was only reserved is not listed: it is no longer granted to a severed session."""
     states = (LIVE, CLOSED, ENDED, RESERVED)
     holds = tuple(replace(HOLD, partition=at, state=state) for at, state in enumerate(states))
-    over = sessions.severed(replace(SESSION, holds=holds), NOW)
+    over = session_item.severed(replace(SESSION, holds=holds), NOW)
     assert over.fences == tuple(Fence("orders", "t", at, 3, "Exclusive") for at in range(3))
 
 
@@ -62,19 +62,19 @@ def test_severing_lists_what_is_to_be_fenced() -> None:
     [
         (None, "me", "UNKNOWN_SESSION"),
         (SESSION, "you", "NOT_AUTHORIZED"),
-        (sessions.severed(SESSION, NOW), "you", "NOT_AUTHORIZED"),
-        (sessions.severed(SESSION, NOW), "me", "SESSION_SEVERED"),
-        (sessions.closed(SESSION, NOW), "me", "SESSION_EXPIRED"),
+        (session_item.severed(SESSION, NOW), "you", "NOT_AUTHORIZED"),
+        (session_item.severed(SESSION, NOW), "me", "SESSION_SEVERED"),
+        (session_item.closed(SESSION, NOW), "me", "SESSION_EXPIRED"),
         (replace(SESSION, expires_at=NOW - 501), "me", "SESSION_EXPIRED"),
     ],
 )
 def test_a_session_is_judged_in_the_order_of_section_9(session: Any, principal: str, code: str) -> None:
-    assert code_of(lambda: sessions.judge_live(session, "0" * 32, principal, NOW)) == code
+    assert code_of(lambda: session_item.judge_live(session, "0" * 32, principal, NOW)) == code
 
 
 def test_a_hold_takes_the_place_of_an_earlier_one_of_the_same_producer() -> None:
-    session = sessions.with_hold(sessions.with_hold(SESSION, HOLD), replace(HOLD, epoch=4))
-    session = sessions.with_hold(session, replace(HOLD, producer_name="q"))
+    session = session_item.with_hold(session_item.with_hold(SESSION, HOLD), replace(HOLD, epoch=4))
+    session = session_item.with_hold(session, replace(HOLD, producer_name="q"))
     assert [(h.producer_name, h.epoch) for h in session.holds] == [("p", 4), ("q", 3)]
 
 
@@ -87,14 +87,14 @@ def test_of_several_holds_with_one_epoch_the_one_in_force_counts() -> None:
 
 def test_what_was_ended_stays_so() -> None:
     session = replace(SESSION, holds=(replace(HOLD, state=ENDED),))
-    assert sessions.with_hold_state(session, "t", 0, 3, "p", CLOSED) == session
-    assert sessions.granted(session, "t", 0, 3, "p") == session
-    assert sessions.without_producer(session, "t", "p") == session
+    assert session_item.with_hold_state(session, "t", 0, 3, "p", CLOSED) == session
+    assert session_item.granted(session, "t", 0, 3, "p") == session
+    assert session_item.without_producer(session, "t", "p") == session
 
 
 def test_what_was_only_reserved_is_dropped_when_it_ends() -> None:
     session = replace(SESSION, holds=(replace(HOLD, state=RESERVED),))
-    assert sessions.with_hold_state(session, "t", 0, 3, "p", ENDED).holds == ()
+    assert session_item.with_hold_state(session, "t", 0, 3, "p", ENDED).holds == ()
 
 
 NAMES = st.text(max_size=6)

@@ -18,20 +18,24 @@ from fenceline.model.transaction import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     ProducerPair,
+    TransactionMember,
 )
 from fenceline.transactions.decide import (
     Add,
     Decision,
     End,
+    Ends,
     Extend,
     Fence,
     Init,
     Meet,
     Request,
+    Seen,
     Send,
     check_limits,
     completed,
     decide,
+    needing_producer_ids,
     needs_producer_id,
 )
 from fenceline.transactions.item import SubscriptionCursors, TopicPartitions, TransactionItem
@@ -312,7 +316,7 @@ def test_a_finished_transaction_keeps_its_pair_and_names_nothing(before: str, af
 def test_the_end_at_the_last_epoch_leads_to_a_new_producer_id() -> None:
     last = ProducerPair(P, limits.PRODUCER_EPOCH_MAX)
     found = item(ONGOING, producer_epoch=last.producer_epoch)
-    assert needs_producer_id(found, End(last, is_commit=True))
+    assert needing_producer_ids(Seen({"t": found}), Ends([TransactionMember("t", last)], True)) == ["t"]
     decided = decide(found, End(last, is_commit=True), NOW, spare=SPARE)
     assert decided.item.pair == (P, limits.MARKER_EPOCH_MAX)
     assert (decided.item.next_producer_id, decided.given) == (SPARE, None)

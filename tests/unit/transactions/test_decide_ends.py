@@ -20,10 +20,20 @@ from fenceline.model.transaction import (
     ProducerPair,
     TransactionMember,
 )
-from fenceline.transactions.decide import End, Extend, Meet, completed, decide
-from fenceline.transactions.decide_ends import Ends, EndsDecision, Seen, decide_ends, needing_producer_ids
+from fenceline.transactions.committed_version import OnceItem
+from fenceline.transactions.decide import (
+    End,
+    Ends,
+    EndsDecision,
+    Extend,
+    Meet,
+    Seen,
+    completed,
+    decide,
+    decide_ends,
+    needing_producer_ids,
+)
 from fenceline.transactions.item import TopicPartitions, TransactionItem
-from fenceline.transactions.once import OnceItem
 
 NOW = 1_000_000
 EPOCH = 3
@@ -122,7 +132,7 @@ def test_each_member_at_the_last_epoch_takes_a_producer_id_of_its_own() -> None:
     members = [member(name, last) for name in NAMES]
     found = seen(*(item(name, producer_epoch=last) for name in "ab"), item("c", EMPTY, producer_epoch=last))
     request = Ends(members, True)
-    assert list(needing_producer_ids(found, request)) == ["a", "b"]  # the one that is passed over keeps its pair
+    assert needing_producer_ids(found, request) == ["a", "b"]  # the one that is passed over keeps its pair
     decision = decide_ends(found, request, NOW, spares={"a": 100, "b": 101})
     assert [one.item.next_producer_id for one in decision.members] == [100, 101, None]
     assert after(decision, found, is_finished=True).items["b"].pair == ProducerPair(101, 0)
@@ -298,7 +308,7 @@ def test_one_transaction_by_itself_is_judged_as_alone() -> None:
     last = limits.PRODUCER_EPOCH_MAX
     request = Ends([member("a", last)], False, ONCE, is_passing_over=False)
     found = seen(item("a", EMPTY, producer_epoch=last))
-    assert list(needing_producer_ids(found, request)) == ["a"]
+    assert needing_producer_ids(found, request) == ["a"]
     assert decide_ends(found, request, NOW, spares={"a": 99}).members[0].given == 99
 
 

@@ -16,10 +16,21 @@ from fenceline.model.transaction import (
     ProducerPair,
     TransactionMember,
 )
-from fenceline.transactions.decide import Add, End, Extend, Init, Meet, Request, completed, decide
-from fenceline.transactions.decide_ends import Ends, Seen, decide_ends
+from fenceline.transactions.committed_version import OnceItem
+from fenceline.transactions.decide import (
+    Add,
+    End,
+    Ends,
+    Extend,
+    Init,
+    Meet,
+    Request,
+    Seen,
+    completed,
+    decide,
+    decide_ends,
+)
 from fenceline.transactions.item import TopicPartitions, TransactionItem
-from fenceline.transactions.once import OnceItem
 
 NAMES = ("a", "b", "c")
 PLACE = TopicPartitions("id", "orders", (0,))

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fenceline import limits
-from fenceline.access import rules
-from fenceline.access import session as sessions
-from fenceline.access.claims.decision import decide
-from fenceline.access.claims.outcome import Ask, Decision, Pending
-from fenceline.access.claims.request import check, partitions_of
-from fenceline.access.claims.snapshot import SnapshotQuery, read_snapshot, settled
-from fenceline.access.producer import PENDING, ProducerRecord, granted_producer, record_from_item, withdrawn
+from fenceline.access import rules, session_item
+from fenceline.access.claims.decision import Pending, decide
+from fenceline.access.claims.request import ResolvedClaim, resolve
+from fenceline.access.claims.snapshot import SnapshotQuery, read_snapshot
+from fenceline.access.item_transaction import ItemTransaction
+from fenceline.access.producer import PENDING, ProducerRecord, record_from_item, withdrawn
 from fenceline.access.rules import AccessItem, access_from_item
-from fenceline.access.session import SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.entries.access_markers import GrantEntry, ShareEntry
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
@@ -31,7 +29,6 @@ from fenceline.errors import (
     OutcomeUnknownError,
     ProducerFencedError,
     RetryError,
-    ThrottledError,
 )
 from fenceline.format import keys
 from fenceline.format.control import SHARED
@@ -74,29 +71,16 @@ class Claiming:
             OutcomeUnknownError: The claim may have what it asked for; the same claim completes it.
             StaleTopicId: The name no longer leads to this incarnation.
         """
-        check(request)
-        fresh_id = self._context.runtime.fresh_id
-        ask = Ask(
-            access_mode=request.access_mode,
-            partitions=partitions_of(request, topic),
-            session_id=request.session_id or fresh_id(),
-            principal=principal,
-            producer_name=request.producer_name,
-            fresh_name=fresh_id(),
-            lease_ms=(request.lease_ms or limits.LEASE_MS_DEFAULT) if request.session_id is None else None,
-            topic_epochs=request.topic_epochs,
-            client_name=request.client_name,
-        )
-        return self.make(topic, ask, until_ms, gives_up=True)
+        claim = resolve(request, topic, principal, self._context.runtime.fresh_id)
+        return self.make(topic, claim, until_ms, gives_up=True)
 
-    def make(self, topic: Topic, ask: Ask, until_ms: int, *, gives_up: bool) -> Producer:
+    def make(self, topic: Topic, claim: ResolvedClaim, until_ms: int, *, gives_up: bool) -> Producer:
         """Take what is asked for; see ``claim``.
 
         Args:
             gives_up: After an error nothing stays reserved. If false, the waiter's next poll completes it.
         """
-        decision = self._reserve(topic, ask)
-        outcome = decision.outcome
+        outcome = self._reserve(topic, claim)
         if isinstance(outcome, Producer):
             return outcome
         try:
@@ -105,27 +89,23 @@ class Claiming:
             return self._confirm(topic, outcome, offsets)
         except (FixError, RetryError, CorruptLogError) as error:
             if gives_up or not isinstance(error, RetryError):
-                self._give_up(outcome, is_new_session=ask.lease_ms is not None)
+                self._give_up(outcome, is_new_session=claim.makes_session)
             raise
 
     # (1)
 
-    def _reserve(self, topic: Topic, ask: Ask) -> Decision:
-        wanted = SnapshotQuery(topic, ask.partitions, ask.session_id, ask.producer_name)
+    def _reserve(self, topic: Topic, claim: ResolvedClaim) -> Producer | Pending:
+        query = SnapshotQuery(topic, claim.partitions, claim.session_id, claim.request.producer_name)
         attempts = Attempts(self._context.runtime, "the claim")
         try:
             for attempt in attempts:
                 with attempt:
-                    snapshot = read_snapshot(self._partitions, wanted)
-                    decision = decide(snapshot, ask)
-                    changes = decision.draft.changes(self._context.runtime)
-                    if len(changes) > limits.TRANSACTION_ITEMS_MAX:
-                        what = "too many other sessions are in the way of one claim; claim fewer partitions at once"
-                        raise ThrottledError(what)
+                    decision = decide(read_snapshot(self._partitions, query), claim)
+                    changes = decision.transaction.changes(self._context.runtime)
                     if changes:
                         # A claim that loses this write reads again: a rival came first, or a session seen dead renewed.
                         self._context.items.write(changes)
-                    return replace(decision, draft=settled(decision.draft, changes))
+                    return decision.outcome
         except CorruptLogError as error:
             if not attempts.is_unknown:
                 raise
@@ -160,18 +140,18 @@ class Claiming:
                     raise self._lost(topic, pending)
                 if record.state == GRANTED and set(pending.holders) <= set(record.next_offsets):
                     # Another request of the same claim did it, or an earlier attempt that was not answered.
-                    return granted_producer(record, session, record.partitions)
-                sessions.judge_known(session, session.session_id, record.principal)
+                    return record.granted_to(session, record.partitions)
+                session_item.judge_known(session, session.session_id, record.principal)
                 if session.is_final:
-                    raise sessions.expired(session)
+                    raise session_item.expired(session)
                 confirmed = self._confirmation(pending, now, record, session, offsets)
                 if confirmed is None:
                     raise self._lost(topic, pending)
-                changes, record = confirmed
+                transaction, record = confirmed
                 # To sever the session, or to claim, writes the same items: only one of the two succeeds.
                 # model: Access, "grant on the session's version"
-                self._context.items.write(changes)
-                return granted_producer(record, session, record.partitions)
+                self._context.items.write(transaction.changes(self._context.runtime))
+                return record.granted_to(session, record.partitions)
         raise AssertionError
 
     def _confirmation(
@@ -181,10 +161,9 @@ class Claiming:
         record: ProducerRecord,
         session: SessionItem,
         offsets: Mapping[int, int],
-    ) -> tuple[list[Change], ProducerRecord] | None:
+    ) -> tuple[ItemTransaction, ProducerRecord] | None:
         """Return the changes that grant what is reserved; ``None`` if some of it is no longer reserved."""
-        runtime, topic_id = self._context.runtime, record.topic_id
-        changes: list[Change] = []
+        topic_id, transaction = record.topic_id, ItemTransaction({})
         for p, holder in pending.holders.items():
             item = now.access[p]
             if record.access_mode == SHARED:
@@ -194,21 +173,22 @@ class Claiming:
             # model: Access, "grant all or none"
             if granted is None or record.state != PENDING:
                 return None
-            if granted != item:
-                changes.append(granted.put(keys.access_item(topic_id, p), runtime))
-            session = sessions.granted(session, topic_id, p, holder.epoch, holder.producer_name)
+            transaction.change(keys.access_item(topic_id, p), item, granted)
+            session = session_item.granted(session, topic_id, p, holder.epoch, holder.producer_name)
         record = replace(record, state=GRANTED, next_offsets={**record.next_offsets, **offsets})
-        return [*changes, session.put(runtime), record.put(runtime)], record
+        transaction.put(session.key, session)
+        transaction.put(record.key, record)
+        return transaction, record
 
     def _read(self, pending: Pending) -> _Now:
         record, holders = pending.record, pending.holders
         access_keys = {p: keys.access_item(record.topic_id, p) for p in holders}
-        session_key = keys.session_item(record.session_id)
-        found: Mapping[ItemKey, Item] = self._context.items.get([*access_keys.values(), session_key, record.key])
+        session_key, record_key = keys.session_item(record.session_id), record.key
+        found: Mapping[ItemKey, Item] = self._context.items.get([*access_keys.values(), session_key, record_key])
         return _Now(
             {p: access_from_item(found.get(key)) for p, key in access_keys.items()},
             session_from_item(found[session_key]) if session_key in found else None,
-            record_from_item(found[record.key]) if record.key in found else None,
+            record_from_item(found[record_key]) if record_key in found else None,
         )
 
     def _lost(self, topic: Topic, pending: Pending) -> ProducerFencedError:
@@ -242,23 +222,21 @@ class Claiming:
 
     def _withdrawal(self, pending: Pending, *, is_new_session: bool) -> Sequence[Change]:
         runtime, topic_id = self._context.runtime, pending.record.topic_id
-        now = self._read(pending)
-        changes: list[Change] = []
+        now, transaction = self._read(pending), ItemTransaction({})
         session = now.session
         for p, holder in pending.holders.items():
-            item = rules.given_up(now.access[p], holder)
-            if item != now.access[p]:
-                changes.append(item.put(keys.access_item(topic_id, p), runtime))
+            item = now.access[p]
+            transaction.change(keys.access_item(topic_id, p), item, rules.given_up(item, holder))
             if session is not None:
-                session = sessions.without_reserved(session, topic_id, p, holder.epoch, holder.producer_name)
+                session = session_item.without_reserved(session, topic_id, p, holder.epoch, holder.producer_name)
         if session is not None and is_new_session and not session.is_final:
-            session = sessions.closed(session, runtime.now_ms())
-        if session is not None and session != now.session:
-            changes.append(session.put(runtime))
+            session = session_item.closed(session, runtime.now_ms())
+        if session is not None and now.session is not None:
+            transaction.change(session.key, now.session, session)
         record = now.record
         if record is not None and record.name == pending.record.name and record.state == PENDING:
-            changes.append(withdrawn(record).put(runtime))
-        return changes
+            transaction.put(record.key, withdrawn(record))
+        return transaction.changes(runtime)
 
 
 def _marker(pending: Pending, partition: int) -> GrantEntry | ShareEntry:

@@ -3,7 +3,7 @@
 Rule: what is shown of a producer follows from its record, its session, and its partitions now. Closing a producer ends
 what it holds, not its session. A reconnection undoes that, until another claim comes.
 
-Not here: polls of a producer that waits (``queue``).
+Not here: polls of a producer that waits (``waiting``).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fenceline import limits
-from fenceline.access import fence_markers, rules
-from fenceline.access import session as sessions
-from fenceline.access.claims.outcome import fenced
-from fenceline.access.claims.queue import ANOTHERS, judge_record, read_record, shown, unknown_producer
-from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_snapshot
+from fenceline.access import fence_markers, rules, session_item
+from fenceline.access.claims.decision import fenced
+from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, Tickets, read_snapshot
+from fenceline.access.claims.waiting import ANOTHERS, judge_record, read_record, shown, unknown_producer
+from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.producer import CLOSED, ProducerRecord, record_from_item
 from fenceline.access.rules import AccessItem, access_from_item
-from fenceline.access.session import LIVE, SessionItem, session_from_item
+from fenceline.access.session_item import LIVE, SessionItem, session_from_item
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -28,7 +28,6 @@ from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import QUEUED, Producer, ProducerPage
 from fenceline.model.topic import Topic
-from fenceline.ports import Change
 
 
 def look(partitions: Partitions, topic: Topic, name: str) -> Producer:
@@ -43,7 +42,7 @@ def look(partitions: Partitions, topic: Topic, name: str) -> Producer:
     numbers = () if record is None else record.partitions
     snapshot = read_snapshot(partitions, SnapshotQuery(topic, numbers, None, name))
     record = judge_record(snapshot, name, None)
-    session = sessions.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
+    session = session_item.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
     return shown(snapshot, record, session)
 
 
@@ -97,7 +96,7 @@ def _snapshot(context: Context, topic: Topic, records: Sequence[ProducerRecord])
         others=others,
         sessions={key.sort: session_from_item(item) for key, item in found.items()},
         records={record.producer_name: record for record in records},
-        tickets=None,
+        tickets=Tickets(),
         held={},
         now_ms=context.runtime.now_ms(),
     )
@@ -134,9 +133,8 @@ def close(
     for attempt in Attempts(context.runtime, "the producer"):
         with attempt:
             record = read_record(context, topic, name)
-            known = fence_markers.read_sessions(context, [session_id])
-            fence_markers.meet(partitions, known.values())
-            session = sessions.judge_known(known.get(session_id), session_id, principal)
+            known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
+            session = session_item.judge_known(known, session_id, principal)
             is_its = record is not None and record.session_id == session_id
             if record is None or not is_its:
                 states = {hold.state for hold in session.granted_to(topic.topic_id, name)}
@@ -146,11 +144,13 @@ def close(
                 note(session)  # closed by a write whose answer was lost, or by another process
                 return
             was_its = True
-            changes = _closed_access(context, record)
-            put = sessions.without_producer(session, topic.topic_id, name).put(context.runtime)
+            transaction = _closed_access(context, record)
+            left = session_item.without_producer(session, topic.topic_id, name)
+            put = left.put(context.runtime)
+            transaction.put(record.key, replace(record, state=CLOSED))
             # A process that ends the access meanwhile writes the same items. Then this attempt is judged again.
-            context.items.write([*changes, put, replace(record, state=CLOSED).put(context.runtime)])
-            note(SessionItem.from_value(session_id, put.value, put.version))
+            context.items.write([put, *transaction.changes(context.runtime)])
+            note(left.written(put))
             return
 
 
@@ -160,13 +160,10 @@ def _not_its(partitions: Partitions, topic: Topic, name: str, record: ProducerRe
     return fenced(read_snapshot(partitions, SnapshotQuery(topic, record.partitions, None, name)), ANOTHERS)
 
 
-def _closed_access(context: Context, record: ProducerRecord) -> list[Change]:
+def _closed_access(context: Context, record: ProducerRecord) -> ItemTransaction:
     access_keys = [keys.access_item(record.topic_id, p) for p in record.partitions]
-    found = context.items.get(access_keys)
-    changes: list[Change] = []
+    found, transaction = context.items.get(access_keys), ItemTransaction({})
     for key in access_keys:
-        before = access_from_item(found.get(key))
-        after = rules.closed(before, record.name)
-        if after != before:
-            changes.append(after.put(key, context.runtime))
-    return changes
+        item = access_from_item(found.get(key))
+        transaction.change(key, item, rules.closed(item, record.name))
+    return transaction

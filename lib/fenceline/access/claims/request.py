@@ -1,4 +1,4 @@
-"""The form of a claim of write access (API.md, "Sessions and producers").
+"""A claim of write access: its form, and all that it leaves open, chosen (API.md, "Sessions and producers").
 
 Rule: all that can be judged of a claim without its topic is judged here, with the field to blame, for every caller.
 
@@ -7,17 +7,76 @@ Not here: whether the claim gets access (``decision``).
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from fenceline import limits
-from fenceline.access.producer import is_legal_name
+from fenceline.access import session_item
+from fenceline.access.producer import ProducerRecord, is_legal_name
 from fenceline.errors import InvalidRequestError
-from fenceline.model.requests import ACCESS_MODES, CLIENT_NAME_PATTERN, ClaimRequest
+from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.model.requests import ACCESS_MODES, ClaimRequest
 from fenceline.model.topic import Topic
 
-_TEXT = re.compile(CLIENT_NAME_PATTERN)
-# Not in the pattern: JSON text has none, and a validator that cannot name one refuses the whole pattern.
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+@dataclass(frozen=True, slots=True)
+class ResolvedClaim:
+    """A claim with all its names chosen, so that each attempt is the same claim.
+
+    Args:
+        session_id: The one that the request names, or that of the session which the claim makes.
+        fresh_name: The producer's, if the request names none, and the same claim was not made before.
+        renews: The session's lease; false where another session's poll promotes a waiter.
+    """
+
+    request: ClaimRequest
+    partitions: tuple[int, ...]
+    session_id: str
+    principal: str
+    fresh_name: str
+    renews: bool = True
+
+    @classmethod
+    def of(cls, record: ProducerRecord, *, renews: bool = True) -> ResolvedClaim:
+        """Return the claim that a record was made by."""
+        named = record.producer_name
+        request = ClaimRequest(record.access_mode, record.partitions, named, record.session_id)
+        return cls(request, record.partitions, record.session_id, record.principal, named, renews)
+
+    @property
+    def mode(self) -> str:
+        """The mode that is granted: three access modes ask for exclusive access."""
+        return SHARED if self.request.access_mode == SHARED else EXCLUSIVE
+
+    @property
+    def makes_session(self) -> bool:
+        return self.request.session_id is None
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease of the session that the claim makes."""
+        return self.request.lease_ms or limits.LEASE_MS_DEFAULT
+
+    def is_within(self, record: ProducerRecord) -> bool:
+        """Return True if the record is of the same session, and has the partitions of this claim."""
+        return record.session_id == self.session_id and set(self.partitions) <= set(record.partitions)
+
+    def is_of(self, record: ProducerRecord) -> bool:
+        """Return True if the record was made by this claim, or by the same one before."""
+        is_same = record.access_mode == self.request.access_mode and record.partitions == self.partitions
+        return is_same and record.session_id == self.session_id
+
+
+def resolve(request: ClaimRequest, topic: Topic, principal: str, fresh_id: Callable[[], str]) -> ResolvedClaim:
+    """Judge the form of a claim, and choose what it leaves open.
+
+    Raises:
+        InvalidRequestError: With the field to blame.
+    """
+    check(request)
+    return ResolvedClaim(
+        request, _partitions_of(request, topic), request.session_id or fresh_id(), principal, fresh_id()
+    )
 
 
 def check(request: ClaimRequest) -> None:
@@ -36,11 +95,11 @@ def check(request: ClaimRequest) -> None:
     if request.lease_ms is not None:
         if request.session_id is not None:
             raise _wrong("lease_ms", "left out where session_id is given: only a new session takes it")
-        check_lease(request.lease_ms)
+        session_item.check_lease(request.lease_ms)
     if request.client_name is not None:
         if request.session_id is not None:
             raise _wrong("client_name", "left out where session_id is given: only a new session takes it")
-        check_client_name(request.client_name)
+        session_item.check_client_name(request.client_name)
     if not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
         raise _wrong("wait_ms", f"from 0 to {limits.WAIT_MS_MAX}")
     if epochs is not None and request.session_id is None:
@@ -54,33 +113,11 @@ def check(request: ClaimRequest) -> None:
         raise _wrong("topic_epochs", "given for exactly the partitions that partitions names")
 
 
-def check_lease(lease_ms: int) -> None:
-    """Judge a lease.
-
-    Raises:
-        InvalidRequestError: The lease is out of its bounds.
-    """
-    if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
-        raise _wrong("lease_ms", f"from {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}")
-
-
-def check_client_name(client_name: str) -> None:
-    """Judge the name that a session shows.
-
-    Raises:
-        InvalidRequestError: The name is empty or too long, or a terminal could take some of it for more than text.
-    """
-    is_text = _TEXT.fullmatch(client_name) is not None and _LONE_SURROGATE.search(client_name) is None
-    if not is_text or len(client_name.encode()) > limits.CLIENT_NAME_BYTES_MAX:
-        wanted = f"text of 1 to {limits.CLIENT_NAME_BYTES_MAX} bytes without control characters"
-        raise _wrong("client_name", wanted)
-
-
 def _wrong(field_name: str, wanted: str) -> InvalidRequestError:
     return InvalidRequestError(f"{field_name} must be {wanted}", field=field_name)
 
 
-def partitions_of(request: ClaimRequest, topic: Topic) -> tuple[int, ...]:
+def _partitions_of(request: ClaimRequest, topic: Topic) -> tuple[int, ...]:
     """Return the partitions that a claim is for, in order.
 
     Raises:

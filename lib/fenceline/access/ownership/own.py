@@ -5,22 +5,22 @@ access, a marker in each partition's log follows, as for a claim (DESIGN.md, "Wr
 confirmation, then the fences of the severed sessions, and only then the answer. If a process crashes in between, the
 same request, sent again, completes what it left.
 
-Not here: the plan of the transaction (``plan``), and which failure of several markers wins (``append.marker_round``).
+Not here: what a request is granted and changes (``decision``), and which failure of several markers wins
+(``append.marker_round``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from fenceline.access import fence_markers, rules
-from fenceline.access import session as sessions
-from fenceline.access.ownership.plan import Found, Planned, plan
+from fenceline.access import fence_markers, rules, session_item
+from fenceline.access.item_transaction import ItemTransaction
+from fenceline.access.ownership.decision import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
 from fenceline.access.resources import Resource, check_wanted
 from fenceline.access.rules import access_from_item
-from fenceline.access.session import SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.entries.access_markers import GrantEntry
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
@@ -37,17 +37,15 @@ from fenceline.model.requests import OwnTarget
 from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRequest:
-    """A request of a session to own resources: all of them, or none."""
-
-    session_id: str
-    wanted: Sequence[OwnTarget]
-    group: str | None = None
-    principal: str = ""
-
-
-def own(partitions: Partitions, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
+def own(
+    partitions: Partitions,
+    session_id: str,
+    wanted: Sequence[OwnTarget],
+    until_ms: int,
+    *,
+    group: str | None = None,
+    principal: str = "",
+) -> list[OwnedResource]:
     """Own all these resources, or none; return them in the order of the request.
 
     Args:
@@ -62,8 +60,8 @@ def own(partitions: Partitions, request: OwnRequest, until_ms: int) -> list[Owne
         OutcomeUnknownError: Some of it may be done; the same request completes it.
     """
     context = partitions.context
-    check_wanted(request.group, request.wanted)
-    claim = OwnAttempt(partitions, request, until_ms)
+    check_wanted(group, wanted)
+    claim = OwnAttempt(partitions, session_id, wanted, group, principal, until_ms)
     try:
         # A refusal after a write that was not answered is final: everything is given up before it is answered.
         for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
@@ -84,10 +82,21 @@ def own(partitions: Partitions, request: OwnRequest, until_ms: int) -> list[Owne
 class OwnAttempt:
     """One request to own resources, over as many attempts as it takes."""
 
-    def __init__(self, partitions: Partitions, request: OwnRequest, until_ms: int) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        session_id: str,
+        wanted: Sequence[OwnTarget],
+        group: str | None,
+        principal: str,
+        until_ms: int,
+    ) -> None:
         self._context = partitions.context
         self._partitions = partitions
-        self._request = request
+        self._session_id = session_id
+        self._wanted = wanted
+        self._group = group
+        self._principal = principal
         self._until_ms = until_ms
         self.has_written = False
         self._severed: set[str] = set()  # by it, or by an earlier request that crashed
@@ -99,18 +108,19 @@ class OwnAttempt:
         Raises:
             VersionMoved: Another request came between. The next attempt meets what is written by then.
         """
-        context, request, runtime = self._context, self._request, self._context.runtime
-        names = [one.resource for one in request.wanted]
-        keys_ = keys_named(names, request.group)
-        claimer, named = read_claimer(self._partitions, request.session_id, request.principal, keys_)
-        resources = [resolve(name, request.group, named) for name in names]
+        context, runtime = self._context, self._context.runtime
+        names = [one.resource for one in self._wanted]
+        keys_ = keys_named(names, self._group)
+        claimer, named = read_claimer(self._partitions, self._session_id, self._principal, keys_)
+        resources = [resolve(name, self._group, named) for name in names]
         found = read_found(self._partitions, resources, named)
         known = self._read_owners(found)
-        wanted = list(zip(found, [one.generation for one in request.wanted], strict=True))
+        wanted = list(zip(found, [one.generation for one in self._wanted], strict=True))
         held = read_held(context, claimer, sum(one.view is not None for one in found))
-        made = plan(claimer, wanted, known, held, now_ms=runtime.now_ms(), runtime=runtime)
+        made = plan(claimer, wanted, known, held, now_ms=runtime.now_ms())
+        changes = made.transaction.changes(runtime)
         self._severed.update(*(one.item.severed for one in made.planned))
-        self._write(made.changes, [one.resource for one in made.planned if not one.is_kept])
+        self._write(changes, [one.resource for one in made.planned if not one.is_kept])
         pending = [one for one in made.planned if one.is_pending]
         if pending:
             self.has_written = True  # perhaps a marker of what an earlier request reserved
@@ -124,7 +134,7 @@ class OwnAttempt:
             return read_owners(self._partitions, found)
         except RetryError:
             # From fences. If an earlier request of this session severed those sessions, the fences are this request's.
-            mine = self._request.session_id
+            mine = self._session_id
             self.has_written |= any(one.item.session_id == mine and one.item.severed for one in found)
             raise
 
@@ -137,7 +147,7 @@ class OwnAttempt:
         runtime = self._context.runtime
         try:
             # This comes first: after it, no late write of this request can sever a session.
-            give_up(self._context, self._request.session_id, self._taken)
+            give_up(self._context, self._session_id, self._taken)
             for attempt in Attempts(runtime, "the severed sessions"):
                 with attempt:
                     self.finish_fences()
@@ -149,8 +159,7 @@ class OwnAttempt:
     def finish_fences(self) -> None:
         """Finish the fences of the sessions that it severed, before the answer; see ``fence_markers.finish``."""
         if self._severed:
-            severed = fence_markers.read_sessions(self._context, self._severed).values()
-            fence_markers.meet(self._partitions, severed)
+            fence_markers.read_fenced(self._partitions, self._severed)
 
     def _write(self, changes: Sequence[Change], taken: Sequence[Resource]) -> None:
         if not changes:
@@ -181,7 +190,7 @@ class OwnAttempt:
                 one.resource.topic,
                 one.resource.topic_id,
                 one.resource.partition,
-                GrantEntry(self._request.session_id, one.item.fencing_token),
+                GrantEntry(self._session_id, one.item.fencing_token),
             )
             for one in pending
         ]
@@ -206,10 +215,10 @@ class OwnAttempt:
     def _confirmed(self, pending: Sequence[Planned]) -> Planned | None:
         """Confirm all, or return one that is lost."""
         context = self._context
-        session_key = keys.session_item(self._request.session_id)
+        session_key = keys.session_item(self._session_id)
         items = context.items.get([session_key, *(one.access_key for one in pending)])
         session = session_from_item(items[session_key])
-        changes: list[Change] = []
+        transaction = ItemTransaction({})
         for one in pending:
             item = access_from_item(items.get(one.access_key))
             if item.granted == one.holder:
@@ -217,8 +226,10 @@ class OwnAttempt:
             made = rules.confirmed(item, one.holder)
             if made is None or session.is_final:
                 return one
-            changes.append(made.put(one.access_key, context.runtime))
-            session = sessions.with_hold(session, one.hold)
+            transaction.put(one.access_key, made)
+            session = session_item.with_hold(session, one.hold)
+            transaction.put(session_key, session)
+        changes = transaction.changes(context.runtime)
         if changes:
-            context.items.write([*changes, session.put(context.runtime)])
+            context.items.write(changes)
         return None

@@ -9,12 +9,11 @@ Not here: how the session came to own the partition (``own``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from fenceline.access import fence_markers
-from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.session import SessionItem, judge_live, renewed, session_from_item
+from fenceline.access import fence_markers, session_item
+from fenceline.access.resources import OwnershipItem
+from fenceline.access.session_item import SessionItem, judge_live, session_from_item
 from fenceline.errors import OwnerFencedError
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -67,8 +66,8 @@ def guard_group(
                     resource,
                     f"this session does not own the partition; own it first: {_ONLY_OWNER}",
                 )
-            renewed_ = _renew(context, known)
-            return [held, Check(renewed_.key, renewed_.version)]
+            renewed = _renew(context, known)
+            return [held, Check(renewed.key, renewed.version)]
     raise AssertionError
 
 
@@ -113,7 +112,8 @@ def guard_session(context: Context, session_id: str, principal: str) -> None:
 
 
 def _judge_session(context: Context, session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
-    fence_markers.meet(Partitions(context), [session] if session is not None else [])
+    if session is not None and session.fences:
+        fence_markers.meet(Partitions(context), [session])
     return judge_live(session, session_id, principal, context.runtime.now_ms())
 
 
@@ -132,9 +132,10 @@ def _renew(context: Context, session: SessionItem) -> SessionItem:
     now_ms = context.runtime.now_ms()
     if not session.is_renewal_due(now_ms):
         return session
-    put = renewed(session, now_ms).put(context.runtime)
+    renewed = session_item.renewed(session, now_ms)
+    put = renewed.put(context.runtime)
     context.items.write([put])
-    return replace(session, version=put.version)
+    return renewed.written(put)
 
 
 def _fenced(resource: str, why: str) -> OwnerFencedError:

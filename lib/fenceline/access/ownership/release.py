@@ -10,41 +10,31 @@ Not here: how a session comes to own a resource (``own``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fenceline import limits
-from fenceline.access import rules
-from fenceline.access import session as sessions
+from fenceline.access import rules, session_item
 from fenceline.access.fence_markers import read_sessions
-from fenceline.access.ownership.plan import Found, liveness_of, owners
-from fenceline.access.ownership.rules import OwnershipItem, released
+from fenceline.access.item_transaction import ItemTransaction
+from fenceline.access.ownership.decision import Found, owners, released
 from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer, read_found, read_owners, resolve
 from fenceline.access.producer import record_from_item
-from fenceline.access.resources import Resource, check_group, check_released, check_resource, partition_named
+from fenceline.access.resources import OwnershipItem, Resource, check_group, check_released, check_resource
 from fenceline.access.rules import Holder, access_from_item
-from fenceline.access.session import CLOSED, RESERVED, Owned, SessionItem
+from fenceline.access.session_item import CLOSED, SessionItem, liveness_of
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Ownership
-from fenceline.ports import Change, Check, Put
 
 # An ownership and a partition's access each, and the session: a third of a write's items, and of its bytes two thirds.
 _AT_ONCE = limits.RESOURCES_PER_OWN_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseRequest:
-    """A request of a session to give up resources."""
-
-    session_id: str
-    resources: Sequence[str]
-    group: str | None = None
-    principal: str = ""
-
-
-def release(partitions: Partitions, request: ReleaseRequest) -> None:
+def release(
+    partitions: Partitions, session_id: str, resources: Sequence[str], *, group: str | None = None, principal: str = ""
+) -> None:
     """Give up those of the resources that the session owns, and ignore the others.
 
     Raises:
@@ -54,16 +44,16 @@ def release(partitions: Partitions, request: ReleaseRequest) -> None:
         OutcomeUnknownError: Some may have been released; send it again.
     """
     context = partitions.context
-    check_released(request.group, request.resources)
+    check_released(group, resources)
     for attempt in Attempts(context.runtime, "the ownerships"):
         with attempt:
             while True:
-                named = [keys.lock_item(request.group, one) for one in request.resources]
-                session, items = read_claimer(partitions, request.session_id, request.principal, named)
+                named = [keys.lock_item(group, one) for one in resources]
+                session, items = read_claimer(partitions, session_id, principal, named)
                 # By what the session claimed: a name may lead to another incarnation by now, or to none.
-                mine = [o for o in session.owns if o.group == request.group and o.resource in request.resources]
+                mine = [o for o in session.owns if o.group == group and o.resource in resources]
                 if mine:
-                    _release(context, session, [_resource(owned) for owned in mine[:_AT_ONCE]], items)
+                    _release(context, session, [Resource.of(owned) for owned in mine[:_AT_ONCE]], items)
                 if len(mine) <= _AT_ONCE:
                     return
                 attempt.is_unknown = True  # a part is released
@@ -86,49 +76,36 @@ def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> Non
                     _release(context, session, some, context.items.get(locks) if locks else {})
 
 
-def _resource(owned: Owned) -> Resource:
-    topic, partition = (partition_named(owned.resource) if owned.topic_id else None) or ("", -1)
-    return Resource(owned.resource, owned.group, owned.topic_id, topic, partition)
-
-
 def _release(context: Context, session: SessionItem, resources: Sequence[Resource], locks: Items) -> None:
     """Release these in one write; ``locks`` has the items of the plain strings among them."""
-    wanted = [one.key for one in resources if not one.is_plain]
+    own_keys = [one.key for one in resources]
+    wanted = [key for one, key in zip(resources, own_keys, strict=True) if not one.is_plain]
     wanted += [keys.access_item(one.topic_id, one.partition) for one in resources if one.is_write_access]
     items = {**locks, **(context.items.get(wanted) if wanted else {})}
-    changes: list[Change] = []
-    for resource in resources:
-        item = items.get(resource.key)
-        known = OwnershipItem.from_item(item)
-        if item is not None and known.session_id == session.session_id:
-            changes.append(Put(resource.key, released(known).to_value(), item.version + 1, item.version))
+    transaction = ItemTransaction({})
+    for resource, own_key in zip(resources, own_keys, strict=True):
+        known = OwnershipItem.from_item(items.get(own_key))
+        if known.session_id == session.session_id:
+            transaction.put(own_key, released(known))
         else:  # lost, or claimed by the same session right now, where looks may differ
-            changes.append(Check(resource.key, None if item is None else item.version))
+            transaction.require(own_key, known.version)
         if resource.is_write_access:
-            changes += _close(context, session, resource, items)
+            # Its access as an owner: the session's producers keep theirs.
+            key = keys.access_item(resource.topic_id, resource.partition)
+            item = access_from_item(items.get(key))
+            transaction.change(key, item, rules.closed(item, (session.session_id, "")))
             session = _closed(session, resource)
-    gone = {Owned(one.group, one.name, one.topic_id) for one in resources}
+    gone = {one.owned for one in resources}
     left = replace(session, owns=tuple(owned for owned in session.owns if owned not in gone))
-    context.items.write([*changes, left.put(context.runtime)])
-
-
-def _close(context: Context, session: SessionItem, resource: Resource, items: Items) -> list[Change]:
-    """Close the write access that the session has as an owner; its producers keep theirs."""
-    key = keys.access_item(resource.topic_id, resource.partition)
-    item = access_from_item(items.get(key))
-    closed = rules.closed(item, (session.session_id, ""))
-    return [] if closed == item else [closed.put(key, context.runtime)]
+    transaction.put(left.key, left)
+    context.items.write(transaction.changes(context.runtime))
 
 
 def _closed(session: SessionItem, resource: Resource) -> SessionItem:
     place = resource.topic_id, resource.partition
     for hold in session.holds:
-        if hold.place != place or hold.producer_name:
-            continue
-        if hold.state == RESERVED:
-            session = sessions.without_hold(session, *place, hold.epoch, "")
-        else:
-            session = sessions.with_hold_state(session, *place, hold.epoch, "", CLOSED)
+        if hold.place == place and not hold.producer_name:
+            session = session_item.with_hold_state(session, *place, hold.epoch, "", CLOSED)
     return session
 
 
@@ -148,7 +125,7 @@ def look(partitions: Partitions, resource: str, *, group: str | None, principal:
             named = context.items.get(keys_named([resource], group))
             (found,) = read_found(partitions, [resolve(resource, group, named)], named)
             known = read_owners(partitions, [found])
-            held = owners(found, liveness_of(known, context.runtime.now_ms()))
+            held = owners(found, liveness_of(known.get, context.runtime.now_ms()))
             token = found.item.fencing_token if found.view is None else found.view.state.topic_epoch
             if not held:
                 return Ownership(resource, group, found.item.generation, token, None)

@@ -2,20 +2,18 @@
 
 Rule: each request reads the topic's item to find out whether a resource guards a partition. No memory decides that.
 
-Not here: what the request changes (``plan``).
+Not here: what the request changes (``decision``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fenceline import limits
-from fenceline.access import fence_markers, hold_limits
-from fenceline.access.ownership.plan import Found
-from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.resources import Resource, partition_named
+from fenceline.access import fence_markers, session_item
+from fenceline.access.ownership.decision import Found
+from fenceline.access.resources import OwnershipItem, Resource, partition_named
 from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
-from fenceline.access.session import SessionItem, judge_live, session_from_item
+from fenceline.access.session_item import SessionItem, judge_live, session_from_item
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partitions
@@ -93,12 +91,7 @@ def read_found(partitions: Partitions, resources: Sequence[Resource], named: Ite
         one: PartitionAccess(one.partition, access_from_item(items.get(access_keys[one])), state)
         for one, state in zip(written, states, strict=True)
     }
-    return [_found(resource, items.get(resource.key), views.get(resource)) for resource in resources]
-
-
-def _found(resource: Resource, item: Item | None, view: PartitionAccess | None) -> Found:
-    version = None if item is None else item.version
-    return Found(resource, OwnershipItem.from_item(item), version, view)
+    return [Found(one, OwnershipItem.from_item(items.get(one.key)), views.get(one)) for one in resources]
 
 
 def read_owners(partitions: Partitions, found: Iterable[Found]) -> dict[str, SessionItem]:
@@ -111,11 +104,8 @@ def read_owners(partitions: Partitions, found: Iterable[Found]) -> dict[str, Ses
         StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fence_markers.finish``.
         Unavailable: The item store could not be asked.
     """
-    context = partitions.context
     wanted = {one for resource in found for one in (*resource.session_ids(), *resource.item.severed)}
-    known = fence_markers.read_sessions(context, wanted)
-    fence_markers.meet(partitions, known.values())
-    return known
+    return fence_markers.read_fenced(partitions, wanted)
 
 
 def read_held(context: Context, session: SessionItem, count: int) -> dict[tuple[str, int], AccessItem]:
@@ -124,8 +114,6 @@ def read_held(context: Context, session: SessionItem, count: int) -> dict[tuple[
     Raises:
         Unavailable: The item store could not be asked.
     """
-    wanted = {place: keys.access_item(*place) for place in hold_limits.crowded(session, count)}
-    chosen, at_once = list(wanted.values()), limits.TRANSACTION_ITEMS_MAX
-    pages = [context.items.get(chosen[at : at + at_once]) for at in range(0, len(chosen), at_once)]
-    found = {key: item for page in pages for key, item in page.items()}
+    wanted = {place: keys.access_item(*place) for place in session_item.crowded(session, count)}
+    found = context.read_items(list(wanted.values()))
     return {place: access_from_item(found.get(key)) for place, key in wanted.items()}

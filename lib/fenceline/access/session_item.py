@@ -1,27 +1,33 @@
-"""Sessions: what a client has here in the place of a connection.
+"""A session's item: how a session is judged, what changes it, and what it may remember.
 
 Rule: a session is one item, and each change is one conditional write. Its lease only says when others may *try* (I9);
 the log says what its writers may do. Expiry is never written: an expired session is a live one whose lease lapsed. An
 accepted append of its own, or a reconnection, revives it. Closed and severed are final (DESIGN.md, "Exclusive access
 (PIP-68)", "Ownership (Single Reader/Writer)", "Fencing").
 
-Not here: reads and writes of the item (``leases``).
+Not here: reads and writes of the item (``sessions``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fenceline import limits
+from fenceline.access.rules import AccessItem, Liveness, Waiter
 from fenceline.errors import (
+    InvalidRequestError,
     NotAuthorizedError,
     SessionExpiredError,
     SessionSeveredError,
+    ThrottledError,
     UnknownSessionError,
 )
 from fenceline.format import keys
+from fenceline.format.item_size import size_of
+from fenceline.model.requests import CLIENT_NAME_PATTERN
 from fenceline.ports import Item, ItemKey, Put
 from fenceline.runtime import Runtime
 
@@ -29,6 +35,12 @@ from fenceline.runtime import Runtime
 LIVE, CLOSED, SEVERED = "live", "closed", "severed"  # of a session; LIVE and CLOSED also of a hold
 RESERVED, ENDED = "reserved", "ended"  # of a hold: not granted yet; ended by another process
 EXPIRED = "expired"  # never stored: a live session whose lease lapsed
+
+
+_ENTRY_BYTES_MAX = 2_048  # of a hold, of an owned resource, or of all the rest but the principal
+_TEXT = re.compile(CLIENT_NAME_PATTERN)
+# Not in the pattern: JSON text has none, and a validator that cannot name one refuses the whole pattern.
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +167,11 @@ class SessionItem:
 
     def put(self, runtime: Runtime) -> Put:
         """Return the write of this item in the place of the version that it was read at."""
-        version = runtime.fresh_version() if self.version is None else self.version + 1
-        return Put(self.key, self.to_value(), version, self.version)
+        return Put.replacing(self.key, self.to_value(), self.version, runtime.fresh_version)
+
+    def written(self, put: Put) -> SessionItem:
+        """Return the session as ``put`` has stored it."""
+        return SessionItem.from_value(self.session_id, put.value, put.version)
 
 
 def session_from_item(item: Item) -> SessionItem:
@@ -164,6 +179,29 @@ def session_from_item(item: Item) -> SessionItem:
 
 
 # Judging
+
+
+def check_lease(lease_ms: int) -> None:
+    """Judge a lease.
+
+    Raises:
+        InvalidRequestError: The lease is out of its bounds.
+    """
+    if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
+        wanted = f"from {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}"
+        raise InvalidRequestError(f"lease_ms must be {wanted}", field="lease_ms")
+
+
+def check_client_name(client_name: str) -> None:
+    """Judge the name that a session shows.
+
+    Raises:
+        InvalidRequestError: The name is empty or too long, or a terminal could take some of it for more than text.
+    """
+    is_text = _TEXT.fullmatch(client_name) is not None and _LONE_SURROGATE.search(client_name) is None
+    if not is_text or len(client_name.encode()) > limits.CLIENT_NAME_BYTES_MAX:
+        wanted = f"text of 1 to {limits.CLIENT_NAME_BYTES_MAX} bytes without control characters"
+        raise InvalidRequestError(f"client_name must be {wanted}", field="client_name")
 
 
 def unknown_session(session_id: str) -> UnknownSessionError:
@@ -226,6 +264,28 @@ def judge_live(session: SessionItem | None, session_id: str, principal: str, now
     if not known.is_live(now_ms):
         raise expired(known)
     return known
+
+
+def liveness_of(
+    session_of: Callable[[str], SessionItem | None],
+    now_ms: int,
+    is_in_line: Callable[[Waiter], bool] = lambda _: False,
+) -> Liveness:
+    """Return which of the sessions that an access item names are live.
+
+    Args:
+        is_in_line: Of a waiter. An owner fails all waiters.
+    """
+
+    def is_live(session_id: str) -> bool:
+        session = session_of(session_id)
+        return session is not None and session.is_live(now_ms)
+
+    def is_gone(session_id: str) -> bool:
+        session = session_of(session_id)
+        return session is None or session.is_final
+
+    return Liveness(is_live, is_gone, is_in_line)
 
 
 # Changes, each from one version of the item to the next
@@ -306,11 +366,6 @@ def without_producer(session: SessionItem, topic_id: str, producer_name: str) ->
     return session
 
 
-def without_hold(session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str) -> SessionItem:
-    named = (topic_id, partition, epoch, producer_name)
-    return _with_hold(session, named, (RESERVED, LIVE, CLOSED, ENDED), None)
-
-
 def without_reserved(
     session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str
 ) -> SessionItem:
@@ -322,11 +377,118 @@ def _with_hold(
     session: SessionItem, named: tuple[str, int, int, str], states: tuple[str, ...], state: str | None
 ) -> SessionItem:
     """Return the session with the named hold in ``state``, if it is in one of ``states``; ``None`` drops the hold."""
+    topic_id, partition, epoch, producer_name = named
     holds: list[Hold] = []
+    is_found = False
     for hold in session.holds:
-        is_named = (*hold.place, hold.epoch, hold.producer_name) == named and hold.state in states
-        if not is_named:
+        is_place = hold.epoch == epoch and hold.partition == partition and hold.topic_id == topic_id
+        if not (is_place and hold.producer_name == producer_name and hold.state in states):
             holds.append(hold)
-        elif state is not None:
+            continue
+        is_found = True
+        if state is not None:
             holds.append(replace(hold, state=state))
-    return replace(session, holds=tuple(holds))
+    return replace(session, holds=tuple(holds)) if is_found else session
+
+
+# What a session may remember, and what it may forget
+
+
+def crowded(session: SessionItem, count: int) -> list[tuple[str, int]]:
+    """Return the places of all holds of a session, if with ``count`` more it might hold too much."""
+    return [hold.place for hold in session.holds] if len(session.holds) + count > limits.HOLDS_MAX else []
+
+
+def bounded(before: SessionItem, session: SessionItem, items: Mapping[tuple[str, int], AccessItem]) -> SessionItem:
+    """Return the session without the holds that it may forget, if it has too many.
+
+    Args:
+        before: The session as it was read: all its other holds are new.
+        items: By place, the access items of what it held, as they were read after the session.
+
+    Raises:
+        ThrottledError: The session would write to too many partitions, remember too much, or fill its item.
+    """
+    session = _without_over(before, session, items)
+    _check_growth(before, session)
+    return session
+
+
+def _without_over(
+    before: SessionItem, session: SessionItem, items: Mapping[tuple[str, int], AccessItem]
+) -> SessionItem:
+    # A request that severs the session fences all that it remembers. So it must not forget a hold under which a process
+    # could still write (DESIGN.md, "Lapsed sessions and full items").
+    if session.holds == before.holds or len(session.holds) <= limits.HOLDS_MAX:
+        return session
+    known = set(before.holds)
+    kept = tuple(h for h in session.holds if h not in known or not is_over(session.session_id, h, items.get(h.place)))
+    if len({hold.place for hold in kept if hold.state in (LIVE, RESERVED)}) > limits.HOLDS_MAX:
+        raise ThrottledError(
+            f"one session writes to at most {limits.HOLDS_MAX} partitions; close or release some, or use another "
+            "session"
+        )
+    if len(kept) > limits.HOLDS_KEPT_MAX:
+        raise ThrottledError(
+            f"the session remembers at most {limits.HOLDS_KEPT_MAX} partitions, and also those that it gave up, until "
+            "another session is granted them; use another session"
+        )
+    return replace(session, holds=kept)
+
+
+def is_over(session_id: str, hold: Hold, item: AccessItem | None) -> bool:
+    """Return True if no process can write under this hold any longer, whatever it remembers.
+
+    The end of a hold is not enough for that, nor is another's reservation. The process that wrote either may have
+    crashed before its marker. A grant of a higher epoch is enough, because it was confirmed after its marker.
+    """
+    if item is None:
+        return False  # it was not read
+    if item.version is None:
+        return True  # deleted with its topic's incarnation, after the SEAL
+    if hold.state == RESERVED:
+        # Given up, or another's by now: it will not be granted.
+        reserved = [h for h in (item.claim, *item.shared) if h is not None]
+        return all((h.name, h.epoch) != ((session_id, hold.producer_name), hold.epoch) for h in reserved)
+    return item.granted is not None and item.granted.epoch > hold.epoch
+
+
+def bytes_at_end(session: SessionItem) -> int:
+    """Return the size of a session's item in the largest form that it may take without growth.
+
+    That form has every hold in its longest state, or it is severed, with a fence for each hold. It must stay well below
+    the size that an item may have (DESIGN.md, "Room in items"). So a write that renews, closes, ends or severs always
+    fits, and is never judged.
+    """
+    latest = limits.INT64_MAX  # longer than any time that will be written
+    holds = tuple(replace(hold, state=RESERVED) for hold in session.holds)  # no state has a longer name
+    ending = replace(
+        session, state=SEVERED, expires_at=latest, ended_at=latest, wanted_at=latest, holds=holds, fences=()
+    )
+    fences = tuple(Fence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in session.holds)
+    severed = replace(ending, owns=(), fences=fences)
+    return max(size_of(one.key, one.to_value()) for one in (ending, severed))
+
+
+def bytes_at_most(session: SessionItem) -> int:
+    """Return what ``bytes_at_end`` does not exceed, from the number of what the session holds and owns."""
+    return _ENTRY_BYTES_MAX * (1 + len(session.holds) + len(session.owns)) + len(session.principal.encode())
+
+
+def _check_growth(before: SessionItem, session: SessionItem) -> None:
+    """Judge whether a session's item has room for what is new in it.
+
+    Args:
+        before: The session as it was read. One that is beyond the limit already may change, but not grow.
+
+    Raises:
+        ThrottledError: There is no room.
+    """
+    if bytes_at_most(session) <= limits.SESSION_BYTES_MAX:
+        return  # most sessions hold little, and each claim comes here
+    size = bytes_at_end(session)
+    if size > limits.SESSION_BYTES_MAX and size > bytes_at_end(before):
+        raise ThrottledError(
+            "the session holds and owns too much for its item; release some of what it owns, or use another session: "
+            f"bytes={size} bytes_max={limits.SESSION_BYTES_MAX}"
+        )

@@ -1,31 +1,27 @@
-"""Requests about one session: create, look, heartbeat, close (API.md, "Sessions and producers").
+"""Sessions: what a client has here in the place of a connection (API.md, "Sessions and producers").
 
 Rule: each change is one conditional write. A heartbeat renews only a live session. A lapsed one comes back only by an
 append of its own that the log takes, or by a reconnection. A request that meets a severed session finishes its fences
 before it answers.
 
-Not here: what a session is, and how it is judged (``access.session``).
+Not here: what a session is, and how it is judged (``session_item``), and appends under a session (``session_cache``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from fenceline import limits
-from fenceline.access import fence_markers
-from fenceline.access import session as sessions
-from fenceline.access.claims.request import check_client_name, check_lease
-from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.resources import partition_named
+from fenceline.access import fence_markers, session_item
+from fenceline.access.resources import OwnershipItem, Resource, partition_named
 from fenceline.access.rules import Holder, access_from_item
-from fenceline.access.session import EXPIRED, LIVE, Owned, SessionItem
+from fenceline.access.session_item import EXPIRED, LIVE, SessionItem
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Hold, Session
-from fenceline.ports import Item, ItemKey
 
 
 def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> Session:
@@ -37,14 +33,14 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
             knows.
     """
     lease_ms = limits.LEASE_MS_DEFAULT if lease_ms is None else lease_ms
-    check_lease(lease_ms)
+    session_item.check_lease(lease_ms)
     if client_name is not None:
-        check_client_name(client_name)
+        session_item.check_client_name(client_name)
     runtime = context.runtime
     for attempt in Attempts(runtime, "the session"):
         with attempt:
             session_id, now_ms = runtime.fresh_id(), runtime.now_ms()
-            made = sessions.created(
+            made = session_item.created(
                 session_id, principal=principal, lease_ms=lease_ms, now_ms=now_ms, client_name=client_name
             )
             # If this write is not answered, no caller knows the session, and it lapses.
@@ -62,8 +58,8 @@ def look(partitions: Partitions, session_id: str, principal: str) -> Session:
         Unavailable: The item store could not be asked.
     """
     context = partitions.context
-    known = _read(partitions, session_id)
-    session = sessions.judge_principal(known, session_id, principal)
+    known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
+    session = session_item.judge_principal(known, session_id, principal)
     is_expired = session.state == LIVE and session.is_lapsed(context.runtime.now_ms())
     holds = () if session.is_final else _holds(context, session)
     return _shown(session, EXPIRED if is_expired else session.state, holds)
@@ -80,9 +76,9 @@ def heartbeat(partitions: Partitions, session_id: str, principal: str) -> Sessio
     context, runtime = partitions.context, partitions.context.runtime
     for attempt in Attempts(runtime, "the session"):
         with attempt:
-            known = _read(partitions, session_id)
-            session = sessions.judge_live(known, session_id, principal, runtime.now_ms())
-            renewed = sessions.renewed(session, runtime.now_ms())
+            known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
+            session = session_item.judge_live(known, session_id, principal, runtime.now_ms())
+            renewed = session_item.renewed(session, runtime.now_ms())
             # A process that ends one of its holds writes the same item, so no caller learns that it keeps that hold.
             context.items.write([renewed.put(runtime)])
             return _shown(renewed, LIVE)
@@ -104,22 +100,16 @@ def close(
     context, runtime = partitions.context, partitions.context.runtime
     for attempt in Attempts(runtime, "the session"):
         with attempt:
-            session = sessions.judge_known(_read(partitions, session_id), session_id, principal)
+            known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
+            session = session_item.judge_known(known, session_id, principal)
             if session.is_final:
                 note(session)  # closed by a write whose answer was lost, or by another process
                 return
-            put = sessions.closed(session, runtime.now_ms()).put(runtime)
+            closed = session_item.closed(session, runtime.now_ms())
+            put = closed.put(runtime)
             context.items.write([put])
-            note(SessionItem.from_value(session_id, put.value, put.version))
+            note(closed.written(put))
             return
-
-
-def _read(partitions: Partitions, session_id: str) -> SessionItem | None:
-    context = partitions.context
-    session = fence_markers.read_sessions(context, [session_id]).get(session_id)
-    if session is not None:
-        fence_markers.meet(partitions, [session])
-    return session
 
 
 def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str], ...] = ()) -> Session:
@@ -133,12 +123,13 @@ def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str]
 def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, str], ...]:
     """Return what the session owns, and the partitions of its exclusive producers, as the items say now."""
     held = [hold for hold in session.holds if hold.mode == EXCLUSIVE and hold.state == LIVE]
-    owned = {owned: _owned_key(owned) for owned in session.owns if not _is_write_access(owned)}
+    # Owned write access is also one of the session's holds.
+    resources = {owned: Resource.of(owned) for owned in session.owns}
+    owned = {one: resource.key for one, resource in resources.items() if not resource.is_write_access}
     topics = {keys.topic_item(hold.topic) for hold in held}
     topics |= {keys.topic_item(place[0]) for one in owned if one.topic_id and (place := partition_named(one.resource))}
     access_keys = {keys.access_item(*hold.place) for hold in held}
-    wanted = sorted({*topics, *access_keys, *owned.values()})
-    found = _read_all(context, wanted)
+    found = context.read_items(sorted({*topics, *access_keys, *owned.values()}))
     current_ids = {
         item.value["topic_id"] for key, item in found.items() if key in topics and not item.value["is_going"]
     }
@@ -153,21 +144,3 @@ def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, st
         if is_current and OwnershipItem.from_item(found.get(key)).session_id == session.session_id:
             shown[one.group, one.resource] = None
     return tuple(shown)
-
-
-def _is_write_access(owned: Owned) -> bool:
-    return owned.group is None and bool(owned.topic_id)  # also one of the session's holds
-
-
-def _owned_key(owned: Owned) -> ItemKey:
-    place = partition_named(owned.resource) if owned.topic_id else None
-    if place is None:
-        return keys.lock_item(owned.group, owned.resource)
-    return keys.ownership_item(owned.topic_id, place[1], owned.group)
-
-
-def _read_all(context: Context, wanted: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-    found: dict[ItemKey, Item] = {}
-    for at in range(0, len(wanted), limits.TRANSACTION_ITEMS_MAX):
-        found |= context.items.get(wanted[at : at + limits.TRANSACTION_ITEMS_MAX])
-    return found

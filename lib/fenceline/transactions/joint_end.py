@@ -1,33 +1,34 @@
-"""The end of several transactions by one decision, and of one with ``once`` ("Several transactions").
+"""The end of transactions: of one, or of several by one decision, also with a version ("Several transactions", "Once").
+
+Rule: all members are decided by one write, and then finished. The end of one transaction is that of its only member.
 
 Rule: what is answered without a write is answered from two reads that agree. The items of one read are not of one
 moment, and a decision that is made meanwhile would look like a mixture that never was.
 
-Not here: the decision (``decide_ends``), and the end of one transaction by itself (``coordinator``).
+Not here: the decision (``decide``), a producer's other requests (``coordinator``), and the markers (``finish``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from fenceline.errors import AlreadyCommittedError, FencelineError
 from fenceline.format import keys
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.transaction import TransactionMember
-from fenceline.ports import Change, Check, ItemKey, VersionMoved
-from fenceline.transactions.decide import Decision
-from fenceline.transactions.decide_ends import Ends, EndsDecision, Seen, decide_ends, needing_producer_ids
+from fenceline.ports import ItemKey, VersionMoved
+from fenceline.transactions import item_store
+from fenceline.transactions.committed_version import once_from_item
+from fenceline.transactions.decide import Ends, EndsDecision, Seen, decide_ends, needing_producer_ids
 from fenceline.transactions.finish import finish_all
-from fenceline.transactions.item import ProducerIdItem, transaction_from_item
-from fenceline.transactions.once import once_from_item
+from fenceline.transactions.item import transaction_from_item
 
 _WHAT = "the transactions"
 
 
-class JointCoordinator:
-    """The requests over several transactions that this process serves. Safe to share between threads.
+class EndCoordinator:
+    """The ends of transactions that this process serves. Safe to share between threads.
 
     Args:
         take_producer_id: Returns a producer id that was never given.
@@ -39,7 +40,7 @@ class JointCoordinator:
         self._take_producer_id = take_producer_id
 
     def end(self, request: Ends, until_ms: int) -> Sequence[TransactionMember]:
-        """End all of the transactions, or none, and return each with the pair of its next one.
+        """End all of the request's transactions, or none, and return each with the pair of its next one.
 
         On return every marker is durable and every pending offset is settled. The same request again gets the same
         answer, until the next transaction of a member begins.
@@ -69,7 +70,7 @@ class JointCoordinator:
         result, that is the outcome: one write decides them all. Any other refusal is unknown then, but for a version
         that is committed: that says what is stored, in either case.
         """
-        attempts = Attempts(self._context.runtime, _WHAT)
+        attempts = Attempts(self._context.runtime, "the transaction" if request.is_of_one else _WHAT)
         for attempt in attempts:
             already: AlreadyCommittedError | None = None
             with attempt:
@@ -84,7 +85,8 @@ class JointCoordinator:
     def _attempt(self, request: Ends, *, is_resumed: bool) -> EndsDecision:
         """Read the items, decide, and write what was decided: one attempt."""
         seen = self._read(request)
-        spares = {one: self._take_producer_id() for one in needing_producer_ids(seen, request)}
+        needing = needing_producer_ids(seen, request)
+        spares = {one: self._take_producer_id() for one in needing} if needing else {}
         try:
             decision = decide_ends(seen, request, self._context.runtime.now_ms(), spares=spares, is_resumed=is_resumed)
         except FencelineError:
@@ -117,28 +119,5 @@ class JointCoordinator:
 
     def _write(self, decision: EndsDecision) -> EndsDecision:
         """Write the decision on the versions that were read, and return it with the items as they are stored."""
-        runtime = self._context.runtime
-        changes: list[Change] = []
-        members: list[Decision] = []
-        for one in decision.members:
-            item = one.item
-            if not one.is_change:
-                # Passed over: a transaction that begins meanwhile is not left out of what is ended.
-                # model: Once, "a member passed over is a condition"
-                changes.append(Check(keys.transaction_item(item.transactional_id), item.version))
-                members.append(one)
-                continue
-            put = item.put(runtime)
-            changes.append(put)
-            members.append(replace(one, item=item.written(put)))
-            if one.given is not None:
-                changes.append(ProducerIdItem(one.given, item.transactional_id, runtime.now_ms()).put(runtime))
-        if decision.once is not None:
-            changes.append(decision.once.put(runtime))
-        # I26, I27: this write is the commit of every member, and raises the version with them, or does none of it. A
-        # request that loses it wrote nothing, and judges all anew.
-        # model: Once, "one write for all"
-        # model: Once, "each member on the version that was read"
-        # model: Once, "the version on the item that was read"
-        self._context.items.write(changes)
-        return replace(decision, members=members)
+        once = () if decision.once is None else (decision.once.put(self._context.runtime),)
+        return EndsDecision(item_store.write_all(self._context, decision.members, once), decision.once)

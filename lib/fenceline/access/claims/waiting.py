@@ -10,26 +10,23 @@ Not here: how a claim is made (``claim``).
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 from fenceline import limits
-from fenceline.access import rules
-from fenceline.access import session as sessions
+from fenceline.access import rules, session_item
 from fenceline.access.claims.claim import Claiming
-from fenceline.access.claims.outcome import Ask, fenced, queue_position
+from fenceline.access.claims.decision import fenced, queue_position
+from fenceline.access.claims.request import ResolvedClaim
 from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_snapshot
 from fenceline.access.producer import (
     CLOSED,
     FAILED,
     PENDING,
     ProducerRecord,
-    granted_producer,
     is_legal_name,
-    queued_producer,
     record_from_item,
 )
 from fenceline.access.rules import Claimant, Column, Waiter
-from fenceline.access.session import SessionItem
+from fenceline.access.session_item import SessionItem
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -75,14 +72,14 @@ class Waiting:
         record = read_record(self._context, topic, name)
         numbers = record.partitions if record is not None else ()
         snapshot = read_snapshot(self._partitions, SnapshotQuery(topic, numbers, session_id, name))
-        session = sessions.judge_known(snapshot.sessions.get(session_id), session_id, principal)
+        session = session_item.judge_known(snapshot.sessions.get(session_id), session_id, principal)
         record = judge_record(snapshot, name, session_id)
         producer = shown(snapshot, record, session)
         if producer.state == GRANTED:
             return producer
         if record.state == QUEUED:
             self._promote_others(snapshot, record, until_ms)
-        return self._claiming.make(topic, ask_of(record), until_ms, gives_up=False)
+        return self._claiming.make(topic, ResolvedClaim.of(record), until_ms, gives_up=False)
 
     def _promote_others(self, snapshot: ClaimSnapshot, record: ProducerRecord, until_ms: int) -> None:
         """Promote the first in line, if that is another waiter, and no session holds what both wait for."""
@@ -102,26 +99,13 @@ class Waiting:
             return
         # An error of this attempt is not this caller's: the other waiter meets it in a poll of its own.
         with suppress(FencelineError):
-            self._claiming.make(snapshot.topic, replace(ask_of(found), renews=False), until_ms, gives_up=False)
+            self._claiming.make(snapshot.topic, ResolvedClaim.of(found, renews=False), until_ms, gives_up=False)
 
 
 def _is_free(snapshot: ClaimSnapshot, waiter: Waiter) -> bool:
     claimant = Claimant(waiter.session_id, waiter.producer_name, waiter.ticket)
     views = [view for p, view in snapshot.views.items() if p in waiter.partitions]
     return all(rules.column_of(view, claimant, snapshot.liveness) is Column.FREE for view in views)
-
-
-def ask_of(record: ProducerRecord) -> Ask:
-    """Return the claim that a record was made by."""
-    return Ask(
-        access_mode=record.access_mode,
-        partitions=record.partitions,
-        session_id=record.session_id,
-        principal=record.principal,
-        producer_name=record.producer_name,
-        fresh_name=record.producer_name,
-        lease_ms=None,
-    )
 
 
 def read_record(context: Context, topic: Topic, name: str) -> ProducerRecord | None:
@@ -153,7 +137,7 @@ def judge_record(snapshot: ClaimSnapshot, name: str, session_id: str | None) -> 
         raise unknown_producer(name)
     if session_id not in (None, record.session_id):
         raise fenced(snapshot, ANOTHERS)
-    if record.state == CLOSED or session.state == sessions.CLOSED:
+    if record.state == CLOSED or session.state == session_item.CLOSED:
         raise unknown_producer(name)
     if record.state == FAILED:
         raise fenced(snapshot, "another claim came first; claim again")
@@ -172,8 +156,7 @@ def shown(snapshot: ClaimSnapshot, record: ProducerRecord, session: SessionItem)
         if not held:
             what = "a later claim took its access" if record.state == GRANTED else "a fencer took its place in the line"
             raise fenced(snapshot, f"{what}; claim again")
-        return granted_producer(record, session, held)
+        return record.granted_to(session, held)
     if not session.is_live(snapshot.now_ms):
-        raise sessions.expired(session)
-    position = 0 if record.state == PENDING else queue_position(snapshot, record.ticket, record.partitions)
-    return queued_producer(record, session, position)
+        raise session_item.expired(session)
+    return record.queued(session, 0 if record.state == PENDING else queue_position(snapshot, record))

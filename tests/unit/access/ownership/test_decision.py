@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.access.ownership.rules import Granted, Owner, OwnershipItem, decide, released, taken
-from fenceline.access.resources import Resource, check_released, check_resource, check_wanted, partition_named
+from fenceline.access.ownership.decision import Granted, Owner, decide, released, taken
+from fenceline.access.resources import (
+    OwnershipItem,
+    Resource,
+    check_released,
+    check_resource,
+    check_wanted,
+    partition_named,
+)
 from fenceline.errors import FencelineError, InvalidRequestError, ResourceOwnedError, StaleGenerationError
 from fenceline.format import keys
 from fenceline.model.requests import OwnTarget

@@ -3,7 +3,7 @@
 Rule: the version only grows. It is written only together with the decision over the transactions that it counts for, or
 alone where there are none.
 
-Not here: that write (``ends``), and what it decides (``decide_ends``).
+Not here: that write (``joint_end``), and what it decides (``decide``).
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class OnceItem:
             # A process of before principals drops it: the next end gives it again.
             **({"principal": self.principal} if self.principal else {}),
         }
-        version = runtime.fresh_version() if self.version is None else self.version + 1
-        return Put(keys.once_item(mark.app_id), value, version, self.version)
+        return Put.replacing(keys.once_item(mark.app_id), value, self.version, runtime.fresh_version)
 
 
 def once_from_item(item: Item) -> OnceItem:
