@@ -50,7 +50,7 @@ def load(lib: Path, directory: Path) -> None:
         if len(left) == len(shared):
             raise ImportError(f"these modules of the older version do not load: {left}")
         shared = left
-    preempted = [import_module(f"{OLD}.{name}") for name in preempt.NAMES if find_spec(f"{OLD}.{name}")]
+    preempted = [import_module(f"{OLD}.{name}") for name in preempt.NAMES if name in files]
     with patch.object(preempt, "MODULES", preempted):
         preempt.FUNCTIONS += preempt._instrumented()
 
