@@ -40,7 +40,8 @@ PYTHON = "3.13"
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_24_aarch64", "manylinux2014_aarch64")
 
 _OURS = (("lib/fenceline", "fenceline"), ("lib/fenceline_http", "fenceline_http"), ("functions", "functions"))
-_NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client")
+# No function is a client, and none keeps its log in a directory.
+_NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client", "sqlite")
 # Of four hundred services botocore carries descriptions, 27 MB. X-Ray's is for the tracer.
 _SERVICES = {"dynamodb", "s3", "xray"}
 _SERVICES_FOR_PEERS = {"sqs", "ssm", "sts"}
