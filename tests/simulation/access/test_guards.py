@@ -118,7 +118,7 @@ def judges_by_the_epoch_alone(patch: Patch) -> None:
     patch.setattr(checks, "_check_access", forgetful)
 
 
-@GUARDS.guard(rivals, seed=9)
+@GUARDS.guard(rivals, seed=15)
 def appends_any_marker(patch: Patch) -> None:
     """Append a marker of a claim whatever epoch the log has (I8)."""
 
@@ -145,7 +145,7 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
     patch.setattr(produce, "admit", hasty)
 
 
-@GUARDS.guard(rivals, seed=0)
+@GUARDS.guard(rivals, seed=2)
 def admits_whoever_comes_then(patch: Patch) -> None:
     """Let an admission hold also where the log names another session than the one that had ended."""
     judged = checks._check_access
@@ -203,7 +203,7 @@ def keeps_what_it_reserved(patch: Patch) -> None:
     patch.setattr(claim.Claiming, "_give_up", lambda self, pending, **told: None)
 
 
-@GUARDS.guard(sharers, seed=0)
+@GUARDS.guard(sharers, seed=1)
 def answers_before_its_fences(patch: Patch) -> None:
     """Answer the owner before the session that it severed is fenced."""
     patch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)

@@ -79,7 +79,7 @@ def forgets_what_is_done(patch: Patch) -> None:
     patch.setattr(OwnOffers, "note_done", lambda self, known: None)
 
 
-@GUARDS.guard(freezes, seed=39)
+@GUARDS.guard(freezes, seed=0)
 def reads_the_offers_first(patch: Patch) -> None:
     """Read the offers before the round: one that is deleted in between was dropped from ``done``, and looks free."""
     found: dict[RoundItem, Sequence[Item]] = {}
@@ -164,7 +164,7 @@ def refuses_without_withdrawal(patch: Patch) -> None:
     patch.setattr(OwnOffers, "withdraw", hasty)
 
 
-@GUARDS.guard(lost_answers, seed=6)
+@GUARDS.guard(lost_answers, seed=0)
 def takes_no_answer_for_no_put(patch: Patch) -> None:
     """Queue again what was offered by a write that was not answered."""
     offer = OwnOffers.offer

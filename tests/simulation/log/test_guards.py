@@ -120,7 +120,7 @@ def judges_no_sequence(patch: Patch) -> None:
     patch.setattr(checks, "_check_sequence", lambda producer, header: None)
 
 
-@GUARDS.guard(long_freezes, seed=0)
+@GUARDS.guard(long_freezes, seed=20)
 def looks_not_after_the_create(patch: Patch) -> None:
     """Acknowledge what was created without another look at the items (I7)."""
 
@@ -188,7 +188,7 @@ def compacts_away_what_is_newest(patch: Patch) -> None:
     patch.setattr(compaction, "newest_offsets", first)
 
 
-@GUARDS.guard(compactions, seed=12)
+@GUARDS.guard(compactions, seed=1)
 def puts_any_view_in_force(patch: Patch) -> None:
     """Move the pointer also to a view that reaches less far."""
     forgotten = SimpleNamespace(from_value=lambda value: replace(Head.from_value(value), view=None))

@@ -141,7 +141,7 @@ def forgets_the_epoch_of_what_lapsed(patch: Patch) -> None:
     patch.setattr(checks, "_unlapsed", forgetful)
 
 
-@GUARDS.guard(zombies, seed=4)
+@GUARDS.guard(zombies, seed=6)
 def takes_plain_batches_amid_a_transaction(patch: Patch) -> None:
     """Append a plain batch of a producer that is open here, of any epoch (I11)."""
     judged = checks._check_transaction
@@ -174,7 +174,7 @@ def completes_before_the_cursors(patch: Patch) -> None:
     patch.setattr(finish, "_make", lambda context, kinds, until_ms: made(context, [kinds[0], []], until_ms))
 
 
-@GUARDS.guard(stalled_for_long, seed=42)
+@GUARDS.guard(stalled_for_long, seed=15)
 def appends_a_marker_without_a_read(patch: Patch) -> None:
     """Append the marker of a producer that is not open, or unknown, without a read of its item (I12)."""
     judged = EndEntry.check
@@ -248,7 +248,7 @@ def gives_the_last_epoch(patch: Patch) -> None:
 # Offsets (I14, I15)
 
 
-@GUARDS.guard(contenders, seed=12)
+@GUARDS.guard(contenders, seed=13)
 def sends_offsets_beside_the_item(patch: Patch) -> None:
     """Send offsets on whatever version the transaction has by now."""
     condition = pending_offsets._condition
