@@ -47,7 +47,7 @@ _TEXT_CHARS_MAX = 256  # of a text that another region sent, unless more is expe
 
 
 def _kept(make: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Let ``make`` be called once for each class."""
+    """Let ``make`` be called once for each class. This states a type, because mypy takes no class for hashable."""
     return cache(make)
 
 

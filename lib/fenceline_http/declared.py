@@ -166,11 +166,12 @@ class Body(Members):
         Raises:
             FencelineError: The body's size, its media type, its form, or a parameter beside it, in this order.
         """
-        content = request.body
+        content, query = request.body, request.query
         is_absent = not content and cls.is_optional  # Some callers send no body with a content type all the same.
         if not is_absent and request.media is not Media.JSON:
             raise UnsupportedMediaTypeError(f"send {media_types.JSON_TYPE} here")
-        Query.of(request)
+        if query:
+            Query.of_query(query)
         return cls.of_json({} if is_absent else strict_json.loads(content))
 
 

@@ -123,14 +123,15 @@ def check_append(
     fenced = _check_access(state, terms)
     if fenced is not None:
         return fenced
-    if header.has_producer:
+    has_producer = header.has_producer
+    if has_producer:
         producer = _unlapsed(state, producer, header, terms.producer_expiration_ms, now_ms)
         verdict = _check_sequence(producer, header) or _check_transaction(state, header, terms, producers_dropped)
         if verdict is not None:
             return verdict
     is_expecting = terms.is_expecting
     refused = _check_expectation(state.next_offset, terms.expected_offset) if is_expecting else None
-    if refused is None and header.is_transactional:
+    if refused is None and has_producer and header.is_transactional:
         refused = _check_room(state, header)
     return refused or Accepted(terms.session is None and state.access_mode == EXCLUSIVE, is_expecting)
 
