@@ -5,7 +5,7 @@ holds the offset before the position has the chain value that the position names
 chain value is the one that was noted. Where one of these fails, the source was restored from older objects, or is
 another log under its name. Then nothing is taken, because new records could have old numbers (I17).
 
-Not here: another life of the topic, which is taken from its start; see ``standing``.
+Not here: another life of the topic, which is taken from its start; see ``resume_point``.
 """
 
 from __future__ import annotations

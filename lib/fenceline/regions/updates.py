@@ -5,7 +5,7 @@ The process that acknowledges sends it, at most once a second in a partition. El
 
 Rule: an acknowledgement neither waits for another region nor fails because of an UPDATE (I25).
 
-Not here: what becomes due (``subscriptions.snapshot_cache``), and what another region does with it (``applying``).
+Not here: what becomes due (``subscriptions.snapshot_cache``), and what another region does with it (``apply_updates``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fenceline.format.region_markers import Update, Updates
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partitions
 from fenceline.ports import StoreFact
-from fenceline.regions.work import append_marker
+from fenceline.regions.partition_job import append_marker
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Stored
 from fenceline.subscriptions.items import SubscriptionItem

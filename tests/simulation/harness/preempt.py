@@ -30,7 +30,7 @@ NAMES = (
     "log.segment_index",
     "log.trim",
     "read.reader",
-    "regions.contacts",
+    "regions.peer_status",
     "regions.link_item",
     "regions.replicator",
     "regions.updates",

@@ -3,7 +3,7 @@
 Rule: values only. Any process may tick, at any time, and several may at once. Each write is let in by the log, or by
 the version of an item.
 
-Not here: which process works (``regions.replicator``), and what is due (``regions.ticks``).
+Not here: which process works (``regions.replicator``), and what is due (``regions.due_work``).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PartitionJob:
     """One partition to tick.
 
     Attributes:
-        topic: As it was looked at for this work.
+        topic: As it was looked at for this job.
         connected: Returns True if the region of that name answered for this topic less than 10 s ago, with the log from
             which records were taken.
         there: Returns the topic as the region of that name last showed it; ``None`` if that is not known.

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fenceline.log.region_state import Origin
-from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.peer_status import PartitionLife, PeerStatuses
 
 
-class Measured(NamedTuple):
+class AlarmFigures(NamedTuple):
     """What one look at a partition found.
 
     Attributes:
@@ -30,12 +30,12 @@ class Measured(NamedTuple):
     lag_ms: int
 
 
-NOTHING = Measured(0, 0, 0)
+NO_ALARMS = AlarmFigures(0, 0, 0)
 
 
-def measured(
-    contacts: Contacts, place: Place, peers: Iterable[str], positions: Mapping[str, Origin], now_ms: int
-) -> Measured:
+def alarm_figures(
+    statuses: PeerStatuses, place: PartitionLife, peers: Iterable[str], positions: Mapping[str, Origin], now_ms: int
+) -> AlarmFigures:
     """Return what this process knows of a partition.
 
     Args:
@@ -44,15 +44,15 @@ def measured(
     """
     gaps = others = lag_ms = 0
     for peer in peers:
-        contact = contacts.of(place, peer)
-        gaps += contact.gap is not None
-        others += contact.has_other_history
+        status = statuses.of(place, peer)
+        gaps += status.gap is not None
+        others += status.has_other_history
         since = []
-        if contact.answered is not None and contact.lag_records(
-            positions.get(peer), contacts.note_of(place, (peer, peer))
+        if status.answered is not None and status.lag_records(
+            positions.get(peer), statuses.note_of(place, (peer, peer))
         ):
-            since.append(contact.answered.oldest_at)
-        if contact.failures and contact.last_known is not None:
-            since.append(contact.last_known.at)
+            since.append(status.answered.oldest_at)
+        if status.failures and status.last_known is not None:
+            since.append(status.last_known.at)
         lag_ms = max([lag_ms, *(now_ms - at for at in since if at is not None)])
-    return Measured(gaps, others, lag_ms)
+    return AlarmFigures(gaps, others, lag_ms)

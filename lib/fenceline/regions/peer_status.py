@@ -22,7 +22,7 @@ from fenceline.regions.scan_notes import ScanNote, counts_for, further
 from fenceline.runtime import Runtime
 
 
-class Place(NamedTuple):
+class PartitionLife(NamedTuple):
     """A partition of one life of a topic here."""
 
     topic_id: str
@@ -39,7 +39,7 @@ class Answered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
+class PeerStatus:
     """One peer, as it last answered for a partition.
 
     Attributes:
@@ -101,11 +101,11 @@ class Contact:
         return max(said.stable_own_records - done, 0)
 
 
-UNKNOWN = Contact()
+UNKNOWN = PeerStatus()
 
 
-class Contacts:
-    """The contacts and scan notes of one process, bounded in number. Safe to share between threads.
+class PeerStatuses:
+    """The statuses and scan notes of one process, bounded in number. Safe to share between threads.
 
     Args:
         calls: The runtime of the calls to peers; ``None`` takes ``runtime``. A peer is elsewhere even where the stores
@@ -119,23 +119,23 @@ class Contacts:
         self._runtime = runtime
         self.gather = (calls or runtime).gather
         self._lock = runtime.lock()
-        self._partitions: OrderedDict[Place, _Known] = OrderedDict()  # least recently used first
+        self._partitions: OrderedDict[PartitionLife, _Known] = OrderedDict()  # least recently used first
 
-    def of(self, place: Place, peer: str) -> Contact:
+    def of(self, place: PartitionLife, peer: str) -> PeerStatus:
         """Return what is known of a peer."""
         with self._lock:
-            return self._known(place).contacts.get(peer, UNKNOWN)
+            return self._known(place).statuses.get(peer, UNKNOWN)
 
-    def change(self, place: Place, peer: str, **changed: object) -> Contact:
+    def change(self, place: PartitionLife, peer: str, **changed: object) -> PeerStatus:
         """Change what is known of a peer, and return it."""
         with self._lock:
-            contacts = self._known(place).contacts
-            contacts[peer] = replace(contacts.get(peer, UNKNOWN), **changed)  # type: ignore[arg-type]
-            return contacts[peer]
+            statuses = self._known(place).statuses
+            statuses[peer] = replace(statuses.get(peer, UNKNOWN), **changed)  # type: ignore[arg-type]
+            return statuses[peer]
 
     def fail(
         self,
-        place: Place,
+        place: PartitionLife,
         peer: str,
         problem: str,
         position: Origin | None,
@@ -167,46 +167,46 @@ class Contacts:
                 is_stopped=is_stopped,
             )
 
-    def pause_ms(self, place: Place, peer: str, position: Origin | None) -> int:
+    def pause_ms(self, place: PartitionLife, peer: str, position: Origin | None) -> int:
         """Return for how long a peer is not to be asked after a problem; 0 if it may be asked now."""
         known = self.of(place, peer)
         if not known.failures or known.retry_for != position:
             return 0
         return max(known.retry_at - self._runtime.monotonic_ms(), 0)
 
-    def note_of(self, place: Place, of: tuple[str, str]) -> ScanNote | None:
+    def note_of(self, place: PartitionLife, of: tuple[str, str]) -> ScanNote | None:
         """Return the last note of a region's records, as a peer has them."""
         with self._lock:
             return self._known(place).notes.get(of)
 
-    def keep_note(self, place: Place, of: tuple[str, str], note: ScanNote) -> None:
+    def keep_note(self, place: PartitionLife, of: tuple[str, str], note: ScanNote) -> None:
         """Remember a note in place of the one before."""
         with self._lock:
             kept = further(note, self._known(place).notes.get(of))
             if kept is not None:
                 self._known(place).notes[of] = kept
 
-    def notes(self, place: Place) -> dict[tuple[str, str], ScanNote]:
+    def notes(self, place: PartitionLife) -> dict[tuple[str, str], ScanNote]:
         """Return every note of a partition."""
         with self._lock:
             return dict(self._known(place).notes)
 
-    def contacts(self, place: Place) -> dict[str, Contact]:
-        """Return every contact of a partition."""
+    def of_partition(self, place: PartitionLife) -> dict[str, PeerStatus]:
+        """Return every status of a partition."""
         with self._lock:
-            return dict(self._known(place).contacts)
+            return dict(self._known(place).statuses)
 
-    def link_of(self, place: Place) -> LinkValue | None:
+    def link_of(self, place: PartitionLife) -> LinkValue | None:
         """Return the link item as this process last read or wrote it; ``None`` before the first time."""
         with self._lock:
             return self._known(place).link
 
-    def keep_link(self, place: Place, value: LinkValue) -> None:
+    def keep_link(self, place: PartitionLife, value: LinkValue) -> None:
         """Remember the link item."""
         with self._lock:
             self._known(place).link = value
 
-    def learn(self, place: Place, value: LinkValue) -> None:
+    def learn(self, place: PartitionLife, value: LinkValue) -> None:
         """Take over what other processes noted in the link item."""
         with self._lock:
             known = self._known(place)
@@ -219,23 +219,23 @@ class Contacts:
                 if seen.problem is not None:
                     self.change(place, peer, silent_since=seen.at)
 
-    def is_done(self, place: Place, what: str) -> bool:
+    def is_done(self, place: PartitionLife, what: str) -> bool:
         """Return True if ``what``, which is done once in a process, was done."""
         with self._lock:
             return what in self._known(place).done
 
-    def forget_done(self, place: Place, prefix: str) -> None:
+    def forget_done(self, place: PartitionLife, prefix: str) -> None:
         """Let all that was done under names with this prefix be done once more."""
         with self._lock:
             known = self._known(place)
             known.done = {what for what in known.done if not what.startswith(prefix)}
 
-    def note_done(self, place: Place, what: str) -> None:
+    def note_done(self, place: PartitionLife, what: str) -> None:
         """Note that ``what`` was done."""
         with self._lock:
             self._known(place).done.add(what)
 
-    def _known(self, place: Place) -> _Known:
+    def _known(self, place: PartitionLife) -> _Known:
         known = self._partitions.get(place)
         if known is None:
             known = self._partitions[place] = _Known()
@@ -247,7 +247,7 @@ class Contacts:
 
 @dataclass(slots=True)
 class _Known:
-    contacts: dict[str, Contact] = field(default_factory=dict)
+    statuses: dict[str, PeerStatus] = field(default_factory=dict)
     notes: dict[tuple[str, str], ScanNote] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
     link: LinkValue | None = None

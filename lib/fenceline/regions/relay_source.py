@@ -25,20 +25,20 @@ from fenceline.format.batch import MalformedBatch
 from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.results import OriginEntry, SegmentEntry, SegmentList
-from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.apply_source import Applied, SourceApplication
 from fenceline.regions.packing import Packer
 from fenceline.regions.peer import Peer, PeerProblem
+from fenceline.regions.peer_status import PartitionLife, PeerStatuses
 from fenceline.regions.peer_topics import topic_of
 from fenceline.regions.scan_notes import NOTHING_TAKEN, ScanNote
 from fenceline.regions.source_batches import framed, marker_type_of, passed_on
-from fenceline.regions.taking import Taken, Taking
 
 ANSWERS_PER_LOOK = 8
 ASKS_PER_LOOK = 8  # for SKIPs: answers of the peer's own segments, and bodies
 _NO_SEGMENT = -1
 
 
-class _Place(NamedTuple):
+class _Scanned(NamedTuple):
     """How far a peer's log was looked at for the region's segments.
 
     Attributes:
@@ -52,7 +52,7 @@ class _Place(NamedTuple):
     end: int
 
 
-class Missing(NamedTuple):
+class RelaySegments(NamedTuple):
     """Segments of one answer with records, or with markers after them, that are not here.
 
     Attributes:
@@ -67,43 +67,43 @@ class Missing(NamedTuple):
     topic_id: str
     taken: int
     entries: list[SegmentEntry]
-    note: _Place
+    note: _Scanned
     is_long: bool
 
 
 @dataclass(slots=True)
-class Forwarding:
+class RelaySource:
     """What one peer has of one suspended region."""
 
     partition: Partition
     peer: Peer
     region: str
-    contacts: Contacts
+    statuses: PeerStatuses
 
     @property
-    def place(self) -> Place:
-        return Place(self.partition.topic_id, self.partition.partition)
+    def place(self) -> PartitionLife:
+        return PartitionLife(self.partition.topic_id, self.partition.partition)
 
     @property
     def name(self) -> str:
         """Return the name under which its problems are remembered."""
-        return forwarding_name(self.region, self.peer.name)
+        return relay_name(self.region, self.peer.name)
 
     @property
     def position(self) -> Origin | None:
         """Return the position in the suspended region's log, by what this process has folded."""
         return self.partition.state.origins.get(self.region)
 
-    def look(self) -> Missing | None:
+    def fetch(self) -> RelaySegments | None:
         """Ask the peer, and return what is missing here; ``None`` for nothing, or a problem, which is noted."""
         position = self.position
         try:
-            return self._look(position)
+            return self._fetch(position)
         except PeerProblem as problem:
-            self.contacts.fail(self.place, self.name, str(problem), position)
+            self.statuses.fail(self.place, self.name, str(problem), position)
             return None
 
-    def take(self, missing: Missing, appender: Appender, keep: Callable[[], bool]) -> Taken:
+    def apply(self, segments: RelaySegments, appender: Appender, keep: Callable[[], bool]) -> Applied:
         """Append what was found, and note how far the peer was looked at.
 
         Args:
@@ -113,16 +113,16 @@ class Forwarding:
         Raises:
             FencelineError, StaleTopicId: As ``Appender.append``.
         """
-        if self.contacts.of(self.place, self.peer.name).has_other_history:
+        if self.statuses.of(self.place, self.peer.name).has_other_history:
             # What it has of others may be older, too, than what was taken from it, and than what was noted of it.
             problem = PeerProblem("the peer shows another history than before; nothing is taken from it")
-            self.contacts.fail(self.place, self.name, str(problem), self.position)
-            return Taken(0, False, problem)
-        packer = Packer(missing.topic_id, missing.taken)
+            self.statuses.fail(self.place, self.name, str(problem), self.position)
+            return Applied(0, False, problem)
+        packer = Packer(segments.topic_id, segments.taken)
 
         def pack(entry: SegmentEntry, body: bytes) -> Iterator[int]:
             there, sizes = _there(entry), list[int]()
-            batches, records = passed_on(entry, body, count=missing.taken, on_decoded=sizes.append)
+            batches, records = passed_on(entry, body, count=segments.taken, on_decoded=sizes.append)
             decoded = max(sum(sizes), len(batches))
             if batches:
                 packer.make_room(decoded)
@@ -130,16 +130,18 @@ class Forwarding:
             packer.pass_by(there.next_offset or 0, there.chain_there or "")
             yield decoded
 
-        taking = Taking(appender, self.peer, self.contacts.gather, self.region, missing.position, packer, pack, keep)
-        taken = taking.run(missing.entries)
+        application = SourceApplication(
+            appender, self.peer, self.statuses.gather, self.region, segments.position, packer, pack, keep
+        )
+        taken = application.run(segments.entries)
         if taken.problem is not None:
-            self.contacts.fail(self.place, self.name, str(taken.problem), self.position)
+            self.statuses.fail(self.place, self.name, str(taken.problem), self.position)
         elif taken.is_whole:
-            self._keep(missing.note, taking.position)
+            self._keep(segments.note, application.position)
         return taken
 
-    def _look(self, position: Origin | None) -> Missing | None:
-        topic = topic_of(self.partition, self.peer, self.contacts)
+    def _fetch(self, position: Origin | None) -> RelaySegments | None:
+        topic = topic_of(self.partition, self.peer, self.statuses)
         walk = _Walk(self, position, self._known(topic.topic_id, position))
         for answers_left in reversed(range(ANSWERS_PER_LOOK)):
             begun = walk.offset
@@ -147,7 +149,7 @@ class Forwarding:
             if answer is None:
                 return None
             if answer.topic_id != topic.topic_id:
-                topic_of(self.partition, self.peer, self.contacts, is_asked_anew=True)
+                topic_of(self.partition, self.peer, self.statuses, is_asked_anew=True)
                 raise PeerProblem("the peer shows two lives of its topic; it is asked again")
             walk.run(answer)
             if walk.is_ended and not walk.found:
@@ -156,11 +158,11 @@ class Forwarding:
                 )
             now_ms = self.partition.context.runtime.now_ms()
             self._check_claims(walk, now_ms)
-            self.contacts.change(self.place, self.name, seen_at=now_ms, problem=None, failures=0)
-            place = _Place(topic.topic_id, walk.offset, walk.end)
+            self.statuses.change(self.place, self.name, seen_at=now_ms, problem=None, failures=0)
+            place = _Scanned(topic.topic_id, walk.offset, walk.end)
             is_long = walk.is_cut or (not walk.is_ended and answer.has_more and answer.position > (begun or 0))
             if walk.found or walk.is_cut or (is_long and not answers_left):
-                return Missing(position, walk.topic_id, walk.taken, walk.found, place, is_long)
+                return RelaySegments(position, walk.topic_id, walk.taken, walk.found, place, is_long)
             self._keep(place, position)
             if not is_long:
                 return None
@@ -172,7 +174,7 @@ class Forwarding:
         Raises:
             PeerProblem: It claims more. If the region has more by now, its own link takes it.
         """
-        itself = self.contacts.of(self.place, self.region)
+        itself = self.statuses.of(self.place, self.region)
         said = itself.answered
         if said is None or said.topic_id != walk.topic_id or itself.failures or not itself.is_connected(now_ms):
             return
@@ -183,17 +185,17 @@ class Forwarding:
                 f" claimed={claimed} shown={said.stable_own_records}"
             )
 
-    def _known(self, life: str, position: Origin | None) -> _Place:
+    def _known(self, life: str, position: Origin | None) -> _Scanned:
         """Return how far the peer was looked at for this position."""
-        note = self.contacts.note_of(self.place, (self.region, self.peer.name))
+        note = self.statuses.note_of(self.place, (self.region, self.peer.name))
         if note is None or note[:2] != _counts_for(life, position):
-            return _Place(life, None, _NO_SEGMENT)
-        return _Place(life, note.to, note.number)
+            return _Scanned(life, None, _NO_SEGMENT)
+        return _Scanned(life, note.to, note.number)
 
-    def _keep(self, place: _Place, position: Origin | None) -> None:
+    def _keep(self, place: _Scanned, position: Origin | None) -> None:
         if place.to is not None:
             note = ScanNote(*_counts_for(place.life, position), place.to, place.end)
-            self.contacts.keep_note(self.place, (self.region, self.peer.name), note)
+            self.statuses.keep_note(self.place, (self.region, self.peer.name), note)
 
     def _segments(self, origin: str, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
         return self.peer.segments(self.partition.name, self.place.partition, origin=origin, offset=offset, limit=limit)
@@ -209,7 +211,7 @@ class Forwarding:
             PeerProblem: It gave no usable answer.
         """
         of = (self.region, f"{self.peer.name}/skips")  # its note begins at ``start``, in place of a position
-        note = self.contacts.note_of(self.place, of)
+        note = self.statuses.note_of(self.place, of)
         offset = note.to if note is not None and note[:2] == (life, start) else start
         while offset < end:
             if next(asks, None) is None:
@@ -225,13 +227,13 @@ class Forwarding:
                         return None
                     if self._skips(entry):
                         return True
-                self.contacts.keep_note(self.place, of, ScanNote(life, start, entry.next_offset, 0))
+                self.statuses.keep_note(self.place, of, ScanNote(life, start, entry.next_offset, 0))
             if not answer.has_more:
                 return False
             if answer.position <= offset:
                 raise PeerProblem(f"the peer's answers do not advance: position={answer.position}")
             offset = answer.position
-            self.contacts.keep_note(self.place, of, ScanNote(life, start, offset, 0))
+            self.statuses.keep_note(self.place, of, ScanNote(life, start, offset, 0))
         return False
 
     def _skips(self, entry: SegmentEntry) -> bool:
@@ -258,9 +260,9 @@ class _Walk:
         asks: What is left to ask for SKIPs.
     """
 
-    of: Forwarding
+    of: RelaySource
     position: Origin | None
-    known: InitVar[_Place]
+    known: InitVar[_Scanned]
     offset: int | None = field(init=False)
     end: int = field(init=False)
     found: list[SegmentEntry] = field(default_factory=list, init=False)
@@ -272,13 +274,13 @@ class _Walk:
     _life: str = field(init=False)
     _count: int = field(init=False)
 
-    def __post_init__(self, known: _Place) -> None:
+    def __post_init__(self, known: _Scanned) -> None:
         self._life, self.offset, self.end = known
         self.topic_id = "" if self.position is None else self.position.topic_id
         self.taken = self._count = 0 if self.position is None else self.position.count
 
     def run(self, answer: SegmentList) -> None:
-        """Pass the segments of one answer, up to where something is missing."""
+        """Pass the segments of one answer, up to where something is segments."""
         if self.end < answer.log_start_offset:
             self.end = _NO_SEGMENT  # what came after it may be trimmed
         for entry in answer.segments:
@@ -333,8 +335,8 @@ def _there(entry: SegmentEntry) -> OriginEntry:
     return there
 
 
-def forwarding_name(region: str, peer: str) -> str:
-    """Return the name of a contact for what a peer has of a suspended region."""
+def relay_name(region: str, peer: str) -> str:
+    """Return the name of a status for what a peer has of a suspended region."""
     return f"{region}/{peer}"
 
 

@@ -6,7 +6,7 @@ there is no gap. A position counts in its own life alone (I20).
 Rule: each number is exact. The own records below each listed segment must follow from those before it, so that a
 segment that is missing in an answer is noticed.
 
-Not here: the questions themselves; see ``own_link``.
+Not here: the questions themselves; see ``direct_source``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fenceline.regions.scan_notes import ScanNote
 SEGMENT_BYTES_MAX = limits.REPLICATED_AHEAD_BYTES // 2  # of one source segment: twice what a source makes
 
 
-class Standing(NamedTuple):
+class ResumePoint(NamedTuple):
     """Where to go on.
 
     Attributes:
@@ -62,9 +62,9 @@ class GapFound(PeerProblem):
         self.gap = gap
 
 
-def standing(
+def resume_point(
     partition: int, region: str, position: Origin | None, note: ScanNote | None, answer: SegmentList
-) -> Standing:
+) -> ResumePoint:
     """Return where to go on.
 
     Args:
@@ -99,7 +99,7 @@ def standing(
     entries = [entry for entry in answer.segments if start < min(entry.next_offset, stable) > entry.base_offset]
     _check(answer, entries, start, number)
     chain = answer.chain_after if end == min(answer.position, stable) else ""
-    return Standing(start, taken, number, entries, end, chain)
+    return ResumePoint(start, taken, number, entries, end, chain)
 
 
 def _place(position: Origin | None, note: ScanNote | None, answer: SegmentList) -> tuple[int, int | None]:

@@ -9,7 +9,7 @@ Rule: a small batch may decode to much. So after 64 MiB of decoded batches anoth
 it is asked whether this process may go on. Whatever the answer, each turn packs something and appends it, or passes a
 whole segment of which nothing is taken. Else a source whose batches take a whole run would never get on.
 
-Not here: which segments these are; see ``own_link`` and ``forwarding``.
+Not here: which segments these are; see ``direct_source`` and ``relay_source``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Gather(Protocol):
     def __call__(self, calls: Sequence[Callable[[], T]], /) -> list[T]: ...
 
 
-class Taken(NamedTuple):
+class Applied(NamedTuple):
     """What came of the segments of one answer.
 
     Attributes:
@@ -58,7 +58,7 @@ class Taken(NamedTuple):
 
 
 @dataclass(slots=True)
-class Taking:
+class SourceApplication:
     """One taking of segments of a region's records, into this region's log.
 
     Attributes:
@@ -82,7 +82,7 @@ class Taking:
     _is_cut: bool = field(default=False, init=False)  # all may not be packed: it is another source's turn
     _has_appended: bool = field(default=False, init=False)
 
-    def run(self, entries: Sequence[SegmentEntry]) -> Taken:
+    def run(self, entries: Sequence[SegmentEntry]) -> Applied:
         """Take these segments.
 
         Raises:
@@ -98,16 +98,16 @@ class Taking:
             following = [] if is_last or self._is_cut or problem is not None else windows[at + 1]
             if not following:
                 self.packer.close()
-            calls: list[Callable[[], bytes | PeerProblem | Taken]] = [
+            calls: list[Callable[[], bytes | PeerProblem | Applied]] = [
                 partial(self._append, self.packer.closed()),
                 *(partial(self._body, entry) for entry in following),
             ]
             appended, *bodies = self.gather(calls)  # type: ignore[assignment]
-            assert isinstance(appended, Taken)
+            assert isinstance(appended, Applied)
             records += appended.records
             if problem is not None or self._is_cut or not appended.is_whole:
-                return Taken(records, False, problem or appended.problem)
-        return Taken(records, True)
+                return Applied(records, False, problem or appended.problem)
+        return Applied(records, True)
 
     def _body(self, entry: SegmentEntry) -> bytes | PeerProblem:
         try:
@@ -136,32 +136,32 @@ class Taking:
         has_begun = self._decoded > 0 or self._has_passed
         return has_begun and (self._decoded >= limits.REPLICATED_DECODED_BYTES or not self.keep())
 
-    def _append(self, packed: Sequence[Packed]) -> Taken:
+    def _append(self, packed: Sequence[Packed]) -> Applied:
         """Append segments in order, as long as the position is where this process left it."""
         records = 0
         for one in packed:
             if self._has_appended and not self.keep():
-                return Taken(records, False)
+                return Applied(records, False)
             self._has_appended = True
             try:
                 entry = ReplicatedEntry(self.region, self.position, one.source, one.batches)
             except ValueError as error:
-                return Taken(records, False, PeerProblem(f"the source's batches cannot be taken: {error}"))
+                return Applied(records, False, PeerProblem(f"the source's batches cannot be taken: {error}"))
             now = self.appender.partition.context.runtime.monotonic_ms()
             try:
                 # I18: this create brings the batches and moves the position. A process that loses it starts anew from
                 # the position that the winner left.
                 outcome = self.appender.append(entry, now + limits.LINK_APPEND_MS)
             except InvalidRequestError as refusal:
-                return Taken(records, False, PeerProblem(refusal.detail))
+                return Applied(records, False, PeerProblem(refusal.detail))
             if isinstance(outcome, Outdated):
-                return Taken(records, False)
+                return Applied(records, False)
             assert isinstance(outcome, Marked)
             records += one.records
             self.position = self.appender.partition.state.origins.get(self.region)
             if not _is_at(self.position, one):
-                return Taken(records, False)
-        return Taken(records, True)
+                return Applied(records, False)
+        return Applied(records, True)
 
 
 def _is_at(position: Origin | None, packed: Packed) -> bool:

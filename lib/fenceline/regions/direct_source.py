@@ -1,12 +1,12 @@
 """One source's own records, pulled by the region that this process works for ("Pulling").
 
 Rule: a source is asked for its own records alone (I19). A look asks, and writes nothing. What it finds is appended by
-``take``.
+``apply``.
 
 Rule: a link runs while both topics have one name and name each other. Of another life of the source's topic everything
 is taken from its log start (I20).
 
-Not here: the records of a region that an operator suspended; see ``forwarding``.
+Not here: the records of a region that an operator suspended; see ``relay_source``.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.results import SegmentEntry, SegmentList
 from fenceline.regions import history
-from fenceline.regions.contacts import Answered, Contacts, Place
+from fenceline.regions.apply_source import Applied, SourceApplication
 from fenceline.regions.packing import Packer
 from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, PeerTopic
+from fenceline.regions.peer_status import Answered, PartitionLife, PeerStatuses
 from fenceline.regions.peer_topics import NotNamed, topic_of
+from fenceline.regions.resume_point import AnotherHistory, GapFound, ResumePoint, resume_point
 from fenceline.regions.scan_notes import ScanNote, counts_for, place_of
 from fenceline.regions.source_batches import BatchRefused, looked_at
-from fenceline.regions.standing import AnotherHistory, GapFound, Standing, standing
-from fenceline.regions.taking import Taken, Taking
 
 ANSWERS_PER_LOOK = 8  # with nothing to take, after which the scan note is worth a lease
 NO_TOPIC_PAUSE_MS_MAX = 5_000  # while a peer's topic is missing, or does not name this region
 
 
-class Found(NamedTuple):
+class DirectSegments(NamedTuple):
     """What a look found.
 
     Attributes:
@@ -46,22 +46,22 @@ class Found(NamedTuple):
 
     position: Origin | None
     topic_id: str
-    standing: Standing
+    standing: ResumePoint
     stable: int
     is_long: bool
 
 
 @dataclass(slots=True)
-class OwnLink:
+class DirectSource:
     """The link from one peer to one partition here."""
 
     partition: Partition
     peer: Peer
-    contacts: Contacts
+    statuses: PeerStatuses
 
     @property
-    def place(self) -> Place:
-        return Place(self.partition.topic_id, self.partition.partition)
+    def place(self) -> PartitionLife:
+        return PartitionLife(self.partition.topic_id, self.partition.partition)
 
     @property
     def name(self) -> str:
@@ -77,14 +77,14 @@ class OwnLink:
     def _of(self) -> tuple[str, str]:
         return self.peer.name, self.peer.name
 
-    def look(self) -> Found | None:
+    def fetch(self) -> DirectSegments | None:
         """Ask the peer, and return what there is to take; ``None`` for nothing, or a problem, which is noted."""
         position = self.position
         try:
-            return self._look(position)
+            return self._fetch(position)
         except PeerProblem as problem:
             if isinstance(problem, AnotherHistory):  # it answers, although nothing is taken
-                self.contacts.change(self.place, self.peer.name, seen_at=self._now_ms())
+                self.statuses.change(self.place, self.peer.name, seen_at=self._now_ms())
             self.note_problem(problem, position)
             return None
 
@@ -96,12 +96,12 @@ class OwnLink:
         Args:
             is_stopped: Whether the problem is with what follows the position.
         """
-        self.contacts.forget_done(self.place, self._comparison(""))
+        self.statuses.forget_done(self.place, self._comparison(""))
         gap = problem.gap if isinstance(problem, GapFound) else None
         is_silent = not isinstance(problem, NotNamed)
         longest = limits.PEER_PAUSE_MS_MAX if is_silent else NO_TOPIC_PAUSE_MS_MAX
         at = f" partition={self.place.partition}" if isinstance(problem, BatchRefused) else ""
-        self.contacts.fail(
+        self.statuses.fail(
             self.place,
             self.peer.name,
             f"{problem}{at}",
@@ -112,7 +112,7 @@ class OwnLink:
             is_stopped=is_stopped,
         )
 
-    def take(self, found: Found, appender: Appender, keep: Callable[[], bool]) -> Taken:
+    def apply(self, found: DirectSegments, appender: Appender, keep: Callable[[], bool]) -> Applied:
         """Append what was found, and note how far the source was looked at.
 
         Args:
@@ -125,7 +125,7 @@ class OwnLink:
         stood, stable = found.standing, found.stable
         packer = Packer(found.topic_id, stood.taken)
         number, is_left = stood.number, True
-        passed: tuple[Standing, int] | None = None  # up to where nothing was taken, and the number below that
+        passed: tuple[ResumePoint, int] | None = None  # up to where nothing was taken, and the number below that
 
         def pack(entry: SegmentEntry, body: bytes) -> Iterator[int]:
             nonlocal number, is_left, passed
@@ -141,8 +141,10 @@ class OwnLink:
                     passed = stood._replace(end=one.next_offset, chain=entry.of_origin.chain), number
                 yield one.decoded
 
-        taking = Taking(appender, self.peer, self.contacts.gather, self.peer.name, found.position, packer, pack, keep)
-        taken = taking.run(stood.entries)
+        application = SourceApplication(
+            appender, self.peer, self.statuses.gather, self.peer.name, found.position, packer, pack, keep
+        )
+        taken = application.run(stood.entries)
         if passed is not None and not taken.is_whole:
             # No append shows it: else the next turn, or another process, would fetch these segments again.
             self._note(found.topic_id, found.position, *passed)
@@ -150,14 +152,14 @@ class OwnLink:
             self.note_problem(taken.problem, self.position, is_stopped=True)
         elif taken.is_whole:
             self._clear(self.position, is_waiting=False)
-            self._note(found.topic_id, taking.position, stood, number)
-            if found.position != taking.position:
+            self._note(found.topic_id, application.position, stood, number)
+            if found.position != application.position:
                 # This process has just taken what it would compare.
-                self.contacts.note_done(self.place, self._comparison(found.topic_id))
+                self.statuses.note_done(self.place, self._comparison(found.topic_id))
             self._answered(oldest_at=None)
         return taken
 
-    def refused(self, found: Found, until_ms: int) -> BatchRefused | None:
+    def refused(self, found: DirectSegments, until_ms: int) -> BatchRefused | None:
         """Return the refused batch at which this link stands; ``None`` if something before it can be taken.
 
         Args:
@@ -181,16 +183,16 @@ class OwnLink:
                 return refused
         return None
 
-    def _look(self, position: Origin | None) -> Found | None:
-        topic = topic_of(self.partition, self.peer, self.contacts)
+    def _fetch(self, position: Origin | None) -> DirectSegments | None:
+        topic = topic_of(self.partition, self.peer, self.statuses)
         for answers_left in reversed(range(ANSWERS_PER_LOOK)):
             answer = self._ask(topic, position)
             if answer is not None and answer.topic_id != topic.topic_id:
-                topic = topic_of(self.partition, self.peer, self.contacts, is_asked_anew=True)
+                topic = topic_of(self.partition, self.peer, self.statuses, is_asked_anew=True)
                 answer = self._ask(topic, position)
                 if answer is not None and answer.topic_id != topic.topic_id:
                     raise PeerProblem("the source shows two lives of its topic; it is asked again")
-            self.contacts.change(self.place, self.peer.name, seen_at=self._now_ms())
+            self.statuses.change(self.place, self.peer.name, seen_at=self._now_ms())
             if answer is None:  # it has no such partition yet
                 self._clear(position, is_waiting=False)
                 return None
@@ -199,12 +201,12 @@ class OwnLink:
             note = self._note_for(topic.topic_id, position)
             known = _in_life(position, topic.topic_id)
             self._keep_answer(answer, answer.segments)  # it counts as lag also where nothing may be taken
-            stood = standing(self.place.partition, self.peer.name, known, note, answer)
+            stood = resume_point(self.place.partition, self.peer.name, known, note, answer)
             self._keep_answer(answer, stood.entries)
             self._clear(position, is_waiting=bool(stood.entries))
             is_long = answer.has_more and stood.end < answer.last_stable_offset
             if stood.entries or (is_long and not answers_left):
-                return Found(position, topic.topic_id, stood, answer.last_stable_offset, is_long)
+                return DirectSegments(position, topic.topic_id, stood, answer.last_stable_offset, is_long)
             self._note(topic.topic_id, position, stood, stood.number)
             if not is_long:
                 return None
@@ -242,7 +244,7 @@ class OwnLink:
 
         Each answer from a note on is compared, too, but for those of a source that does not say its chain value.
         """
-        if self.contacts.is_done(self.place, self._comparison(known.topic_id)):
+        if self.statuses.is_done(self.place, self._comparison(known.topic_id)):
             return
         answer = self._segments(max(known.next_offset - 1, 0), 1)
         if answer is None or answer.topic_id != known.topic_id:
@@ -250,7 +252,7 @@ class OwnLink:
         what = history.shortened(known, answer.next_offset) or history.replaced(known, answer)
         if what is not None:
             raise AnotherHistory(what)
-        self.contacts.note_done(self.place, self._comparison(known.topic_id))
+        self.statuses.note_done(self.place, self._comparison(known.topic_id))
 
     def _comparison(self, topic_id: str) -> str:
         return f"history/{self.peer.name}/{topic_id}"
@@ -260,31 +262,31 @@ class OwnLink:
         return self.peer.segments(self.partition.name, place.partition, origin="own", offset=offset, limit=limit)
 
     def _note_for(self, topic_id: str, position: Origin | None) -> ScanNote | None:
-        note = self.contacts.note_of(self.place, self._of)
+        note = self.statuses.note_of(self.place, self._of)
         return note if counts_for(note, topic_id, position) else None
 
-    def _note(self, topic_id: str, position: Origin | None, stood: Standing, number: int | None) -> None:
+    def _note(self, topic_id: str, position: Origin | None, stood: ResumePoint, number: int | None) -> None:
         if number is not None:
             note = ScanNote(topic_id, place_of(topic_id, position), stood.end, number, stood.chain)
-            self.contacts.keep_note(self.place, self._of, note)
+            self.statuses.keep_note(self.place, self._of, note)
 
     def _keep_answer(self, answer: SegmentList, left: Sequence[SegmentEntry]) -> None:
         first = next(iter(left), None)
         oldest_at = None if first is None or first.of_origin is None else first.of_origin.appended_at
         said = Answered(answer.topic_id, answer.log_start_own_records, answer.stable_own_records, oldest_at)
-        self.contacts.change(self.place, self.peer.name, answered=said)
+        self.statuses.change(self.place, self.peer.name, answered=said)
 
     def _answered(self, *, oldest_at: int | None) -> None:
-        said = self.contacts.of(self.place, self.peer.name).answered
+        said = self.statuses.of(self.place, self.peer.name).answered
         if said is not None:
-            self.contacts.change(self.place, self.peer.name, answered=said._replace(oldest_at=oldest_at))
+            self.statuses.change(self.place, self.peer.name, answered=said._replace(oldest_at=oldest_at))
 
     def _clear(self, position: Origin | None, *, is_waiting: bool) -> None:
         """Forget the last problem, unless it is with what still waits after this position."""
-        known = self.contacts.of(self.place, self.peer.name)
+        known = self.statuses.of(self.place, self.peer.name)
         if known.is_stopped and is_waiting and known.retry_for == position:
             return
-        self.contacts.change(
+        self.statuses.change(
             self.place, self.peer.name, problem=None, gap=None, failures=0, silent_since=None, is_stopped=False
         )
 
