@@ -21,7 +21,7 @@ from zlib import crc32
 
 from fenceline.errors import CorruptLogError, UnknownTopicOrPartitionError
 from fenceline.log.context import Context, Instant
-from fenceline.regions.alarm_figures import NO_ALARMS, AlarmFigures
+from fenceline.regions.status import NO_ALARMS, AlarmFigures
 from fenceline.settings import Settings
 from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service

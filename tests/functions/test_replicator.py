@@ -11,7 +11,7 @@ import pytest
 
 from fenceline import errors
 from fenceline.ports import Unavailable
-from fenceline.regions.alarm_figures import NO_ALARMS, AlarmFigures
+from fenceline.regions.status import NO_ALARMS, AlarmFigures
 from fenceline.service.log import Log
 from fenceline_http.wiring import Service
 from functions.replication.replicate import Replicating

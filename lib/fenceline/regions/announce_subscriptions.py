@@ -1,31 +1,102 @@
-"""Announcements: an UPDATE from which the other regions learn that a subscription exists, before a failover could need it.
+"""UPDATEs: how the other regions learn that a subscription exists, and where its cursor is.
 
 DESIGN.md, "Cursors in several regions".
 
-Rule: an UPDATE without positions says it, in partition 0. Only after its append does the subscription's item name the
-regions that it is for (I23). So each region of the topic hears of it at least once, also one that is added later. The
-region where it was made says it again each week: what is named no longer expires in the others.
+Rule: an UPDATE is appended while something is due, and only then is that cleared. So it is sent at least once (I23).
+The process that acknowledges sends it, at most once a second in a partition. Else a tick does.
 
-Not here: what another region does with it (``apply_updates``).
+Rule: an UPDATE without positions says that a subscription exists, in partition 0, before a failover could need it. Only
+after its append does the subscription's item name the regions that it is for (I23). So each region of the topic hears
+of it at least once, also one that is added later. The region where it was made says it again each week: what is named
+no longer expires in the others.
+
+Rule: an acknowledgement neither waits for another region nor fails because of an UPDATE (I25).
+
+Not here: what becomes due (``subscriptions.snapshot_cache``), and what another region does with it (``apply_updates``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from fenceline import limits
+from fenceline.append.appender import Appender, appender_of
 from fenceline.append.entries.entry import Outdated
 from fenceline.append.entries.region_markers import UpdateEntry
-from fenceline.log.context import StaleTopicId
-from fenceline.ports import NoAnswer, VersionMoved
-from fenceline.regions.partition_job import PartitionJob
-from fenceline.regions.updates import pages, update_of
-from fenceline.subscriptions.cursor_store import change_of
+from fenceline.errors import FencelineError
+from fenceline.format.region_markers import Update, Updates
+from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.partition import Partitions
+from fenceline.ports import NoAnswer, StoreFact, VersionMoved
+from fenceline.regions.partition_job import PartitionJob, append_marker
+from fenceline.subscriptions import cursor_store
+from fenceline.subscriptions.cursor_store import Stored, change_of
 from fenceline.subscriptions.items import SubscriptionItem
 
 PARTITION = 0  # the one with these UPDATEs
+_ACKNOWLEDGED_MS = 1_000  # for which an acknowledgement waits for its UPDATE, beside a create
+_AROUND_BYTES = 256  # of a marker's value, around its updates
+_PARTITIONS_MAX = 10_000  # of which one process remembers the last UPDATE
+
+
+def update_of(subscription: SubscriptionItem, due: Stored | None = None) -> Update:
+    """Return what is said of a subscription: that it exists, and what is due of its cursor."""
+    advice = {"active_region": subscription.active_region, "active_n": subscription.active_n}
+    snapshot = None if due is None else due.cursor.cache.due
+    if snapshot is None:
+        return Update(subscription.name, **advice)  # type: ignore[arg-type]
+    return Update(subscription.name, snapshot.snapshot_id, snapshot.positions, snapshot.starts, **advice)  # type: ignore[arg-type]
+
+
+def pages(updates: Sequence[Update]) -> Iterator[Updates]:
+    """Yield the updates in as many markers as they need: each of up to 100 updates and 64 KiB."""
+    page: list[Update] = []
+    size = _AROUND_BYTES
+    for update in updates:
+        added = len(json.dumps(update.to_value(), ensure_ascii=False).encode())
+        if page and (len(page) == limits.UPDATES_PER_MARKER_MAX or size + added > limits.REGION_MARKER_BYTES_MAX):
+            yield Updates(page)
+            page, size = [], _AROUND_BYTES
+        page.append(update)
+        size += added
+    if page:
+        yield Updates(page)
+
+
+def send(context: Context, appender: Appender, cursors: Sequence[Stored], wait_ms: int) -> None:
+    """Append what is due of these cursors of one partition, and clear it.
+
+    A cursor that moves meanwhile keeps what is due, and it is sent once more.
+
+    Raises:
+        FencelineError: As ``append_marker``. What was not appended is still due.
+        StaleTopicId: The log is sealed, or the name leads elsewhere.
+        Unavailable, NoAnswer: It was appended, and may still be due.
+    """
+    due = [stored for stored in cursors if stored.cursor.cache.due is not None]
+    for page in pages([update_of(stored.subscription, stored) for stored in due]):
+        if isinstance(append_marker(appender, UpdateEntry(page), wait_ms), Outdated):
+            raise StaleTopicId
+        count = len(page.updates)
+        context.runtime.gather([lambda one=one: _clear(context, one) for one in due[:count]])  # type: ignore[misc]
+        due = due[count:]
+
+
+def _clear(context: Context, stored: Stored) -> None:
+    snapshot = stored.cursor.cache.due
+    assert snapshot is not None
+    for _ in range(3):
+        cache = stored.cursor.cache.sent(snapshot.snapshot_id)
+        if cache is stored.cursor.cache:
+            return
+        with suppress(StoreFact):
+            cursor_store.write(context, [cursor_store.move(context, stored, replace(stored.cursor, cache=cache))])
+            return
+        (stored,) = cursor_store.read(context, stored.subscription, [stored.partition])
 
 
 def unannounced(job: PartitionJob, subscriptions: Sequence[SubscriptionItem]) -> Sequence[SubscriptionItem]:
@@ -66,3 +137,45 @@ def _note(job: PartitionJob, subscription: SubscriptionItem) -> None:
     told = replace(subscription, told=tuple(job.others), told_at=job.context.runtime.now_ms())
     with suppress(VersionMoved, NoAnswer):  # changed meanwhile: the next tick says how it is then
         job.context.items.write([change_of(subscription, told)])
+
+
+class Announcer:
+    """What sends the UPDATEs of this process's acknowledgements. Safe to share between threads."""
+
+    def __init__(self, context: Context, partitions: Partitions) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._lock = context.runtime.lock()
+        self._last_ms: OrderedDict[tuple[str, int], int] = OrderedDict()  # by partition, monotonic
+        self._waiting: dict[tuple[str, int], dict[str, SubscriptionItem]] = {}
+
+    def announce(self, subscription: SubscriptionItem, partition: int) -> None:
+        """Send what is due of a cursor, unless an UPDATE was sent to its partition within the last second.
+
+        Nothing is raised: what was not sent is due still, and a tick sends it.
+        """
+        waiting = self._next(subscription, partition)
+        if not waiting:
+            return
+        with suppress(FencelineError, StoreFact, StaleTopicId):
+            appender = appender_of(self._partitions, subscription.topic, subscription.topic_id, partition)
+            cursors = cursor_store.read_each(self._context, [Stored(one, partition) for one in waiting])
+            send(self._context, appender, cursors, _ACKNOWLEDGED_MS + self._context.create_ms)
+
+    def _next(self, subscription: SubscriptionItem, partition: int) -> Sequence[SubscriptionItem]:
+        """Return the subscriptions of which to send now what is due; none if it is too early."""
+        key = (subscription.topic_id, partition)
+        now_ms = self._context.runtime.monotonic_ms()
+        with self._lock:
+            waiting = self._waiting.setdefault(key, {})
+            if len(waiting) < limits.UPDATES_PER_MARKER_MAX:
+                waiting[subscription.name] = subscription
+            last_ms = self._last_ms.get(key)
+            if last_ms is not None and now_ms - last_ms < limits.UPDATE_MS:
+                return ()
+            self._last_ms[key] = now_ms
+            self._last_ms.move_to_end(key)
+            if len(self._last_ms) > _PARTITIONS_MAX:
+                oldest, _ = self._last_ms.popitem(last=False)
+                self._waiting.pop(oldest, None)
+            return list(self._waiting.pop(key).values())

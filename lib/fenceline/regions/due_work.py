@@ -19,7 +19,7 @@ from fenceline.errors import ThrottledError
 from fenceline.format import keys
 from fenceline.log.tail import Tail, verified_tail
 from fenceline.ports import VersionMoved
-from fenceline.regions import announce_subscriptions, apply_updates, snapshots, updates
+from fenceline.regions import announce_subscriptions, apply_updates, snapshots
 from fenceline.regions.partition_job import APPEND_MS, PartitionJob
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Stored
@@ -76,9 +76,10 @@ def find(job: PartitionJob) -> Due:
         return NOTHING
     tail = verified_tail(job.partition)
     state = tail.state
-    request_in = None
-    if job.asked and all(map(job.connected, job.asked)):
-        request_in = snapshots.request_in(state, job.context.runtime.now_ms(), _lives(job))
+    request_in, asked = None, job.asked
+    if asked and all(map(job.connected, asked)):
+        lives = {region: None if topic is None else topic.topic_id for region, topic in asked.items()}
+        request_in = snapshots.request_in(state, job.context.runtime.now_ms(), lives)
     needs_cursors = bool(state.regions.snapshots) or request_in is not None
     known = _replicated(job) if needs_cursors or job.partition.partition == announce_subscriptions.PARTITION else []
     found = _cursors(job, known) if needs_cursors else []
@@ -92,11 +93,6 @@ def find(job: PartitionJob) -> Due:
         unannounced=announce_subscriptions.unannounced(job, known),
         request_in=request_in if is_active else None,
     )
-
-
-def _lives(job: PartitionJob) -> dict[str, str | None]:
-    topics = {region: job.there(region) for region in job.asked}
-    return {region: None if topic is None else topic.topic_id for region, topic in topics.items()}
 
 
 def _replicated(job: PartitionJob) -> list[SubscriptionItem]:
@@ -148,7 +144,9 @@ def perform(job: PartitionJob) -> int | None:
         due = find(job)
     written = [_write(job, stored, cursor) for stored, cursor in due.moves]
     kept = [stored for stored in due.cursors if all(stored is not old for old, _ in due.moves)]
-    updates.send(job.context, job.appender, [*kept, *filter(None, written)], APPEND_MS + job.context.create_ms)
+    announce_subscriptions.send(
+        job.context, job.appender, [*kept, *filter(None, written)], APPEND_MS + job.context.create_ms
+    )
     if due.unannounced:
         announce_subscriptions.announce(job, due.unannounced)
     next_ms = due.request_in

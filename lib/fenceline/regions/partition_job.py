@@ -8,8 +8,8 @@ Not here: which process works (``regions.replicator``), and what is due (``regio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fenceline.append.appender import Appender
@@ -38,7 +38,7 @@ class Link(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionJob:
-    """One partition to tick.
+    """What is to be done in one partition, beside its batches.
 
     Attributes:
         topic: As it was looked at for this job.
@@ -53,27 +53,24 @@ class PartitionJob:
     link: Link
     connected: Callable[[str], bool]
     there: Callable[[str], PeerTopic | None] = lambda _: None
+    partition: Partition = field(init=False)
+    others: Sequence[str] = field(init=False)  # the topic's other regions
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partition", self.appender.partition)
+        others = [region for region in self.topic.topic.regions if region != self.context.region]
+        object.__setattr__(self, "others", others)
 
     @property
-    def partition(self) -> Partition:
-        return self.appender.partition
+    def asked(self) -> Mapping[str, PeerTopic | None]:
+        """Return the regions that a REQUEST asks, each with its topic, if that is known.
 
-    @property
-    def others(self) -> Sequence[str]:
-        """Return the topic's other regions."""
-        return [region for region in self.topic.topic.regions if region != self.context.region]
-
-    @property
-    def asked(self) -> Sequence[str]:
-        """Return the regions that a REQUEST asks: the topic's others that have this partition, and are not suspended.
-
-        Where a region has no such partition, none of its logs holds what a cursor could pass.
+        They are the topic's others that have this partition, and are not suspended. Where a region has no such
+        partition, none of its logs holds what a cursor could pass.
         """
-        return [region for region in self.others if region not in self.topic.suspended and self._has_partition(region)]
-
-    def _has_partition(self, region: str) -> bool:
-        topic = self.there(region)
-        return topic is None or self.partition.partition < topic.partitions
+        found = {region: self.there(region) for region in self.others if region not in self.topic.suspended}
+        number = self.partition.partition
+        return {region: topic for region, topic in found.items() if topic is None or number < topic.partitions}
 
     def append(self, entry: MarkerEntry) -> Marked | Outdated:
         """Append a marker; see ``append_marker``."""

@@ -3,30 +3,33 @@
 Rule: this is memory, and nothing depends on it but how often a peer is asked and what an operator is shown. What was
 taken from a peer is in the log alone (I18).
 
+Rule: a peer's topic must name this region before anything is taken ("Topics in several regions"). An answer counts for
+10 s, so that a fetch costs one request. Where a peer's segments are of another life than its topic, the topic is asked
+for anew.
+
 Not here: what of this is stored for other processes; see ``link_item``.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 from fenceline import limits
+from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
-from fenceline.regions.history import ANOTHER_HISTORY
-from fenceline.regions.link_item import LinkValue, Seen
-from fenceline.regions.peer import PeerTopic
-from fenceline.regions.scan_notes import ScanNote, counts_for, further
+from fenceline.regions.link_item import LinkValue, ScanNote, Seen, counts_for, further
+from fenceline.regions.peer import Peer, PeerProblem, PeerTopic
+from fenceline.regions.resume_point import ANOTHER_HISTORY
 from fenceline.runtime import Runtime
 
 
-class PartitionLife(NamedTuple):
-    """A partition of one life of a topic here."""
-
-    topic_id: str
-    partition: int
+class NotNamed(PeerProblem):
+    """The peer has no such topic, or its topic does not name this region."""
 
 
 class Answered(NamedTuple):
@@ -36,6 +39,25 @@ class Answered(NamedTuple):
     log_start_own_records: int
     stable_own_records: int
     oldest_at: int | None  # ms, when the oldest segment was appended there of which something was not looked at
+
+
+class Retry(NamedTuple):
+    """When a peer that had a problem is asked again.
+
+    Attributes:
+        failures: How often in a row it had one.
+        at_ms: Until then it is not asked, on the monotonic clock, unless the position moves.
+        position: The position to which that pause belongs.
+        is_stopped: Whether the problem is with what follows that position. Another answer does not end such a one.
+    """
+
+    failures: int = 0
+    at_ms: int = 0
+    position: Origin | None = None
+    is_stopped: bool = False
+
+
+NO_RETRY = Retry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +70,9 @@ class PeerStatus:
         gap: The gap that it showed then, if it did.
         topic: Its topic, as it last showed it at ``topic_at``.
         answered: What it last said of its own records.
-        failures: How often in a row it had a problem.
         silent_since: Since when it has not answered, in ms, where ``seen_at`` does not say it. It is the time of the
             first failure in a row, or what another process wrote into the link item.
-        retry_at: Until then it is not asked, on the monotonic clock, unless the position moves.
-        retry_for: The position to which that pause belongs.
-        is_stopped: Whether the problem is with what follows that position. Another answer does not end such a one.
+        retry: When it is asked again.
     """
 
     seen_at: int | None = None
@@ -62,11 +81,8 @@ class PeerStatus:
     topic: PeerTopic | None = None
     topic_at: int | None = None
     answered: Answered | None = None
-    failures: int = 0
     silent_since: int | None = None
-    retry_at: int = 0
-    retry_for: Origin | None = None
-    is_stopped: bool = False
+    retry: Retry = NO_RETRY
 
     def is_connected(self, now_ms: int) -> bool:
         """Return True if its last answer is young, and named this region."""
@@ -104,38 +120,91 @@ class PeerStatus:
 UNKNOWN = PeerStatus()
 
 
-class PeerStatuses:
-    """The statuses and scan notes of one process, bounded in number. Safe to share between threads.
+class Asked(Protocol):
+    """What is asked of a peer in one partition; a source."""
 
-    Args:
-        calls: The runtime of the calls to peers; ``None`` takes ``runtime``. A peer is elsewhere even where the stores
-            are in this process, so several calls side by side are faster.
+    @property
+    def name(self) -> str:
+        """The name under which its problems are remembered."""
+
+    @property
+    def position(self) -> Origin | None:
+        """The position in the log that it is about."""
+
+
+class PartitionPeers:
+    """The peers and scan notes of one partition of one life of a topic. Safe to share between threads.
 
     Attributes:
-        gather: ``gather`` of that runtime.
+        link: The link item as this process last read or wrote it; ``None`` before the first time.
     """
 
-    def __init__(self, runtime: Runtime, calls: Runtime | None = None) -> None:
+    def __init__(self, runtime: Runtime) -> None:
+        self.link: LinkValue | None = None
         self._runtime = runtime
-        self.gather = (calls or runtime).gather
         self._lock = runtime.lock()
-        self._partitions: OrderedDict[PartitionLife, _Known] = OrderedDict()  # least recently used first
+        self._statuses: dict[str, PeerStatus] = {}
+        self._notes: dict[tuple[str, str], ScanNote] = {}
+        self._compared: set[tuple[str, str]] = set()  # (peer, its topic's life) whose history was compared here
 
-    def of(self, place: PartitionLife, peer: str) -> PeerStatus:
+    # Facts
+
+    def status(self, peer: str) -> PeerStatus:
         """Return what is known of a peer."""
-        with self._lock:
-            return self._known(place).statuses.get(peer, UNKNOWN)
+        return self._statuses.get(peer, UNKNOWN)
 
-    def change(self, place: PartitionLife, peer: str, **changed: object) -> PeerStatus:
+    def statuses(self) -> dict[str, PeerStatus]:
+        """Return every peer's status."""
+        with self._lock:
+            return dict(self._statuses)
+
+    def change(self, peer: str, **changed: object) -> PeerStatus:
         """Change what is known of a peer, and return it."""
         with self._lock:
-            statuses = self._known(place).statuses
-            statuses[peer] = replace(statuses.get(peer, UNKNOWN), **changed)  # type: ignore[arg-type]
-            return statuses[peer]
+            status = self._statuses[peer] = replace(self.status(peer), **changed)  # type: ignore[arg-type]
+            return status
+
+    def answers(self, peer: str, **changed: object) -> PeerStatus:
+        """Note that a peer gives an answer now, and what that changes."""
+        return self.change(peer, seen_at=self._runtime.now_ms(), **changed)
+
+    def is_well(self, peer: str, position: Origin | None, *, is_waiting: bool, answered: Answered | None) -> None:
+        """Note what a peer said, and forget its last problem, unless it is with what still waits after this position.
+
+        Args:
+            is_waiting: Whether something waits to be taken.
+            answered: What it said of its own records; ``None`` if it said nothing new.
+        """
+        with self._lock:
+            known = self.status(peer)
+            said = known.answered if answered is None else answered
+            if known.retry.is_stopped and is_waiting and known.retry.position == position:
+                self.change(peer, answered=said)
+                return
+            self.change(peer, answered=said, problem=None, gap=None, silent_since=None, retry=NO_RETRY)
+
+    def is_connected(self, peer: str) -> bool:
+        """Return True if a peer answered a moment ago, with the log from which records were taken.
+
+        Of another history nothing is taken, so the answer to a REQUEST would never arrive.
+        """
+        status = self.status(peer)
+        return status.is_connected(self._runtime.now_ms()) and not status.has_other_history
+
+    def topic(self, peer: str) -> PeerTopic | None:
+        """Return a peer's topic as it last showed it; ``None`` if that is not known."""
+        return self.status(peer).topic
+
+    def seen(self, peers: Collection[str]) -> dict[str, Seen]:
+        """Return when each of these peers last answered, as far as that is known."""
+        statuses = self.statuses()
+        known = ((peer, status.last_known) for peer, status in statuses.items() if peer in peers)
+        return {peer: seen for peer, seen in known if seen is not None}
+
+    # When a peer is asked again
 
     def fail(
         self,
-        place: PartitionLife,
         peer: str,
         problem: str,
         position: Origin | None,
@@ -152,102 +221,133 @@ class PeerStatuses:
             is_stopped: Whether the problem is with what follows the position.
         """
         with self._lock:
-            known = self.of(place, peer)
+            known = self.status(peer)
             is_first = is_silent and known.last_known is None
-            pause_ms = min(limits.PEER_PAUSE_MS * 2 ** min(known.failures, 10), longest_ms)
+            pause_ms = min(limits.PEER_PAUSE_MS * 2 ** min(known.retry.failures, 10), longest_ms)
+            at_ms = self._runtime.monotonic_ms() + pause_ms
             self.change(
-                place,
                 peer,
                 problem=problem,
                 gap=gap,
-                failures=known.failures + 1,
                 silent_since=self._runtime.now_ms() if is_first else known.silent_since,
-                retry_at=self._runtime.monotonic_ms() + pause_ms,
-                retry_for=position,
-                is_stopped=is_stopped,
+                retry=Retry(known.retry.failures + 1, at_ms, position, is_stopped),
             )
 
-    def pause_ms(self, place: PartitionLife, peer: str, position: Origin | None) -> int:
-        """Return for how long a peer is not to be asked after a problem; 0 if it may be asked now."""
-        known = self.of(place, peer)
-        if not known.failures or known.retry_for != position:
+    def pauses(self, sources: Sequence[Asked]) -> list[int]:
+        """Return for how many ms each source is not to be asked after a problem; 0 if it may be asked now."""
+        return [self._pause_ms(source) for source in sources]
+
+    def _pause_ms(self, source: Asked) -> int:
+        retry = self.status(source.name).retry
+        if not retry.failures or retry.position != source.position:
             return 0
-        return max(known.retry_at - self._runtime.monotonic_ms(), 0)
+        return max(retry.at_ms - self._runtime.monotonic_ms(), 0)
 
-    def note_of(self, place: PartitionLife, of: tuple[str, str]) -> ScanNote | None:
+    # Scan notes, and what other processes know
+
+    def note_of(self, of: tuple[str, str]) -> ScanNote | None:
         """Return the last note of a region's records, as a peer has them."""
-        with self._lock:
-            return self._known(place).notes.get(of)
+        return self._notes.get(of)
 
-    def keep_note(self, place: PartitionLife, of: tuple[str, str], note: ScanNote) -> None:
+    def keep_note(self, of: tuple[str, str], note: ScanNote) -> None:
         """Remember a note in place of the one before."""
         with self._lock:
-            kept = further(note, self._known(place).notes.get(of))
+            kept = further(note, self._notes.get(of))
             if kept is not None:
-                self._known(place).notes[of] = kept
+                self._notes[of] = kept
 
-    def notes(self, place: PartitionLife) -> dict[tuple[str, str], ScanNote]:
-        """Return every note of a partition."""
+    def notes(self) -> dict[tuple[str, str], ScanNote]:
+        """Return every note."""
         with self._lock:
-            return dict(self._known(place).notes)
+            return dict(self._notes)
 
-    def of_partition(self, place: PartitionLife) -> dict[str, PeerStatus]:
-        """Return every status of a partition."""
-        with self._lock:
-            return dict(self._known(place).statuses)
-
-    def link_of(self, place: PartitionLife) -> LinkValue | None:
-        """Return the link item as this process last read or wrote it; ``None`` before the first time."""
-        with self._lock:
-            return self._known(place).link
-
-    def keep_link(self, place: PartitionLife, value: LinkValue) -> None:
-        """Remember the link item."""
-        with self._lock:
-            self._known(place).link = value
-
-    def learn(self, place: PartitionLife, value: LinkValue) -> None:
+    def learn(self, value: LinkValue) -> None:
         """Take over what other processes noted in the link item."""
         with self._lock:
-            known = self._known(place)
-            known.link = value
+            self.link = value
             for of, note in value.notes.items():
-                kept = further(known.notes.get(of), note)
+                kept = further(self._notes.get(of), note)
                 if kept is not None:
-                    known.notes[of] = kept
+                    self._notes[of] = kept
             for peer, seen in value.seen.items():
                 if seen.problem is not None:
-                    self.change(place, peer, silent_since=seen.at)
+                    self.change(peer, silent_since=seen.at)
 
-    def is_done(self, place: PartitionLife, what: str) -> bool:
-        """Return True if ``what``, which is done once in a process, was done."""
+    # Histories that were compared
+
+    def is_compared(self, peer: str, topic_id: str) -> bool:
+        """Return True if the history of this life of a peer's topic was compared, with no problem since."""
+        return (peer, topic_id) in self._compared
+
+    def note_compared(self, peer: str, topic_id: str) -> None:
+        """Note that the history of this life of a peer's topic was compared."""
         with self._lock:
-            return what in self._known(place).done
+            self._compared.add((peer, topic_id))
 
-    def forget_done(self, place: PartitionLife, prefix: str) -> None:
-        """Let all that was done under names with this prefix be done once more."""
+    def forget_compared(self, peer: str) -> None:
+        """Let a peer's history be compared once more."""
         with self._lock:
-            known = self._known(place)
-            known.done = {what for what in known.done if not what.startswith(prefix)}
+            self._compared = {one for one in self._compared if one[0] != peer}
 
-    def note_done(self, place: PartitionLife, what: str) -> None:
-        """Note that ``what`` was done."""
+
+class PeerStatuses:
+    """What one process knows of its peers, by partition, bounded in number. Safe to share between threads.
+
+    Args:
+        calls: The runtime of the calls to peers; ``None`` takes ``runtime``. A peer is elsewhere even where the stores
+            are in this process, so several calls side by side are faster.
+
+    Attributes:
+        gather: ``gather`` of that runtime.
+    """
+
+    def __init__(self, runtime: Runtime, calls: Runtime | None = None) -> None:
+        self.gather = (calls or runtime).gather
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._partitions: OrderedDict[tuple[str, int], PartitionPeers] = OrderedDict()  # least recently used first
+
+    def of(self, topic_id: str, partition: int) -> PartitionPeers:
+        """Return what is known of the peers of a partition of one life of a topic here."""
+        key = (topic_id, partition)
         with self._lock:
-            self._known(place).done.add(what)
-
-    def _known(self, place: PartitionLife) -> _Known:
-        known = self._partitions.get(place)
-        if known is None:
-            known = self._partitions[place] = _Known()
-            if len(self._partitions) > limits.LINKS_CACHED_MAX:
-                self._partitions.popitem(last=False)
-        self._partitions.move_to_end(place)
-        return known
+            known = self._partitions.get(key)
+            if known is None:
+                known = self._partitions[key] = PartitionPeers(self._runtime)
+                if len(self._partitions) > limits.LINKS_CACHED_MAX:
+                    self._partitions.popitem(last=False)
+            self._partitions.move_to_end(key)
+            return known
 
 
-@dataclass(slots=True)
-class _Known:
-    statuses: dict[str, PeerStatus] = field(default_factory=dict)
-    notes: dict[tuple[str, str], ScanNote] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-    link: LinkValue | None = None
+def topic_of(partition: Partition, peer: Peer, peers: PartitionPeers, *, is_asked_anew: bool = False) -> PeerTopic:
+    """Return the peer's topic, which names this region.
+
+    Raises:
+        NotNamed: It has no such topic, or one that does not name this region.
+        PeerProblem: It gave no answer.
+    """
+    runtime = partition.context.runtime
+    known, now = peers.status(peer.name), runtime.now_ms()
+    topic = known.topic
+    is_young = known.topic_at is not None and 0 <= now - known.topic_at < limits.CONNECTED_MS
+    if topic is None or not is_young or is_asked_anew:
+        topic = peer.topic(partition.name)
+        peers.change(peer.name, topic=topic, topic_at=runtime.now_ms())
+    if topic is None:
+        raise NotNamed(f"the peer {peer.name} has no topic of this name; create it there, too")
+    if partition.context.region not in topic.regions:
+        # The next fetch asks anew, so that an altered topic is seen at once.
+        peers.change(peer.name, topic=None)
+        raise NotNamed(
+            f"the topic of the peer {peer.name} does not name this region; alter it there:"
+            f" regions={list(topic.regions)}"
+        )
+    return topic
+
+
+def last_topic_of(partition: Partition, peer: Peer, peers: PartitionPeers) -> PeerTopic | None:
+    """Return the peer's topic, asked for anew. If it gives no answer, return the last known one, or ``None``."""
+    with suppress(PeerProblem):
+        topic_of(partition, peer, peers, is_asked_anew=True)
+    return peers.topic(peer.name)

@@ -14,27 +14,24 @@ Not here: which region is suspended; see ``replicator``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.append.appender import Appender
 from fenceline.format import control
 from fenceline.format.batch import MalformedBatch
 from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.results import OriginEntry, SegmentEntry, SegmentList
-from fenceline.regions.apply_source import Applied, SourceApplication
-from fenceline.regions.packing import Packer
+from fenceline.regions.apply_source import Applied
+from fenceline.regions.link_item import NOTHING_TAKEN, ScanNote
 from fenceline.regions.peer import Peer, PeerProblem
-from fenceline.regions.peer_status import PartitionLife, PeerStatuses
-from fenceline.regions.peer_topics import topic_of
-from fenceline.regions.scan_notes import NOTHING_TAKEN, ScanNote
-from fenceline.regions.source_batches import framed, marker_type_of, passed_on
+from fenceline.regions.peer_status import NO_RETRY, PartitionPeers, topic_of
+from fenceline.regions.source_batches import Packer, framed, marker_type_of, passed_on
 
-ANSWERS_PER_LOOK = 8
-ASKS_PER_LOOK = 8  # for SKIPs: answers of the peer's own segments, and bodies
+ANSWERS_PER_FETCH = 8
+ASKS_PER_FETCH = 8  # for SKIPs: answers of the peer's own segments, and bodies
 _NO_SEGMENT = -1
 
 
@@ -43,7 +40,7 @@ class _Scanned(NamedTuple):
 
     Attributes:
         life: The peer's topic.
-        to: Where the next look begins there; ``None``: at its log start.
+        to: Where the next fetch begins there; ``None``: at its log start.
         end: Where the last segment of the region before that ends there.
     """
 
@@ -52,42 +49,18 @@ class _Scanned(NamedTuple):
     end: int
 
 
-class RelaySegments(NamedTuple):
-    """Segments of one answer with records, or with markers after them, that are not here.
-
-    Attributes:
-        position: The one in the region's log.
-        topic_id: The region's life that they are of.
-        taken: The own number of the last record that is here.
-        note: What to remember once all of these were taken.
-        is_long: Whether there is more in the peer's log after what was looked at.
-    """
-
-    position: Origin | None
-    topic_id: str
-    taken: int
-    entries: list[SegmentEntry]
-    note: _Scanned
-    is_long: bool
-
-
 @dataclass(slots=True)
 class RelaySource:
-    """What one peer has of one suspended region."""
+    """A peer that is asked for what it has of one suspended region."""
 
     partition: Partition
     peer: Peer
     region: str
-    statuses: PeerStatuses
+    peers: PartitionPeers
+    name: str = field(init=False)
 
-    @property
-    def place(self) -> PartitionLife:
-        return PartitionLife(self.partition.topic_id, self.partition.partition)
-
-    @property
-    def name(self) -> str:
-        """Return the name under which its problems are remembered."""
-        return relay_name(self.region, self.peer.name)
+    def __post_init__(self) -> None:
+        self.name = relay_name(self.region, self.peer.name)
 
     @property
     def position(self) -> Origin | None:
@@ -100,70 +73,38 @@ class RelaySource:
         try:
             return self._fetch(position)
         except PeerProblem as problem:
-            self.statuses.fail(self.place, self.name, str(problem), position)
+            self.peers.fail(self.name, str(problem), position)
             return None
 
-    def apply(self, segments: RelaySegments, appender: Appender, keep: Callable[[], bool]) -> Applied:
-        """Append what was found, and note how far the peer was looked at.
-
-        Args:
-            appender: The partition's.
-            keep: Returns True while this process may go on.
-
-        Raises:
-            FencelineError, StaleTopicId: As ``Appender.append``.
-        """
-        if self.statuses.of(self.place, self.peer.name).has_other_history:
-            # What it has of others may be older, too, than what was taken from it, and than what was noted of it.
-            problem = PeerProblem("the peer shows another history than before; nothing is taken from it")
-            self.statuses.fail(self.place, self.name, str(problem), self.position)
-            return Applied(0, False, problem)
-        packer = Packer(segments.topic_id, segments.taken)
-
-        def pack(entry: SegmentEntry, body: bytes) -> Iterator[int]:
-            there, sizes = _there(entry), list[int]()
-            batches, records = passed_on(entry, body, count=segments.taken, on_decoded=sizes.append)
-            decoded = max(sum(sizes), len(batches))
-            if batches:
-                packer.make_room(decoded)
-                packer.take(batches, records=records, number=there.count or 0)
-            packer.pass_by(there.next_offset or 0, there.chain_there or "")
-            yield decoded
-
-        application = SourceApplication(
-            appender, self.peer, self.statuses.gather, self.region, segments.position, packer, pack, keep
-        )
-        taken = application.run(segments.entries)
-        if taken.problem is not None:
-            self.statuses.fail(self.place, self.name, str(taken.problem), self.position)
-        elif taken.is_whole:
-            self._keep(segments.note, application.position)
-        return taken
+    def note(self, scanned: _Scanned, position: Origin | None) -> None:
+        """Note how far the peer was looked at for this position."""
+        if scanned.to is not None:
+            note = ScanNote(*_counts_for(scanned.life, position), scanned.to, scanned.end)
+            self.peers.keep_note((self.region, self.peer.name), note)
 
     def _fetch(self, position: Origin | None) -> RelaySegments | None:
-        topic = topic_of(self.partition, self.peer, self.statuses)
-        walk = _Walk(self, position, self._known(topic.topic_id, position))
-        for answers_left in reversed(range(ANSWERS_PER_LOOK)):
+        topic = topic_of(self.partition, self.peer, self.peers)
+        walk = _Walk(self, position, self._scanned(topic.topic_id, position))
+        for answers_left in reversed(range(ANSWERS_PER_FETCH)):
             begun = walk.offset
             answer = self._segments(self.region, begun)
             if answer is None:
                 return None
             if answer.topic_id != topic.topic_id:
-                topic_of(self.partition, self.peer, self.statuses, is_asked_anew=True)
+                topic_of(self.partition, self.peer, self.peers, is_asked_anew=True)
                 raise PeerProblem("the peer shows two lives of its topic; it is asked again")
             walk.run(answer)
             if walk.is_ended and not walk.found:
                 raise PeerProblem(
                     f"the peer lacks records of the suspended region, which is to be asked again: count={walk.taken}"
                 )
-            now_ms = self.partition.context.runtime.now_ms()
-            self._check_claims(walk, now_ms)
-            self.statuses.change(self.place, self.name, seen_at=now_ms, problem=None, failures=0)
-            place = _Scanned(topic.topic_id, walk.offset, walk.end)
+            self._check_claims(walk, self.partition.context.runtime.now_ms())
+            self.peers.answers(self.name, problem=None, retry=NO_RETRY)
+            scanned = _Scanned(topic.topic_id, walk.offset, walk.end)
             is_long = walk.is_cut or (not walk.is_ended and answer.has_more and answer.position > (begun or 0))
             if walk.found or walk.is_cut or (is_long and not answers_left):
-                return RelaySegments(position, walk.topic_id, walk.taken, walk.found, place, is_long)
-            self._keep(place, position)
+                return RelaySegments(self, position, walk.topic_id, walk.taken, walk.found, scanned, is_long)
+            self.note(scanned, position)
             if not is_long:
                 return None
         raise AssertionError
@@ -174,9 +115,9 @@ class RelaySource:
         Raises:
             PeerProblem: It claims more. If the region has more by now, its own link takes it.
         """
-        itself = self.statuses.of(self.place, self.region)
+        itself = self.peers.status(self.region)
         said = itself.answered
-        if said is None or said.topic_id != walk.topic_id or itself.failures or not itself.is_connected(now_ms):
+        if said is None or said.topic_id != walk.topic_id or itself.retry.failures or not itself.is_connected(now_ms):
             return
         claimed = max((_there(entry).count or 0 for entry in walk.found), default=0)
         if claimed > said.stable_own_records:
@@ -185,20 +126,17 @@ class RelaySource:
                 f" claimed={claimed} shown={said.stable_own_records}"
             )
 
-    def _known(self, life: str, position: Origin | None) -> _Scanned:
+    def _scanned(self, life: str, position: Origin | None) -> _Scanned:
         """Return how far the peer was looked at for this position."""
-        note = self.statuses.note_of(self.place, (self.region, self.peer.name))
+        note = self.peers.note_of((self.region, self.peer.name))
         if note is None or note[:2] != _counts_for(life, position):
             return _Scanned(life, None, _NO_SEGMENT)
         return _Scanned(life, note.to, note.number)
 
-    def _keep(self, place: _Scanned, position: Origin | None) -> None:
-        if place.to is not None:
-            note = ScanNote(*_counts_for(place.life, position), place.to, place.end)
-            self.statuses.keep_note(self.place, (self.region, self.peer.name), note)
-
     def _segments(self, origin: str, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
-        return self.peer.segments(self.partition.name, self.place.partition, origin=origin, offset=offset, limit=limit)
+        return self.peer.segments(
+            self.partition.name, self.partition.partition, origin=origin, offset=offset, limit=limit
+        )
 
     def has_skip(self, life: str, start: int, end: int, asks: Iterator[object]) -> bool | None:
         """Return True if the peer skipped some of the region's records, by its own markers in [start, end) of its log.
@@ -211,7 +149,7 @@ class RelaySource:
             PeerProblem: It gave no usable answer.
         """
         of = (self.region, f"{self.peer.name}/skips")  # its note begins at ``start``, in place of a position
-        note = self.statuses.note_of(self.place, of)
+        note = self.peers.note_of(of)
         offset = note.to if note is not None and note[:2] == (life, start) else start
         while offset < end:
             if next(asks, None) is None:
@@ -227,13 +165,13 @@ class RelaySource:
                         return None
                     if self._skips(entry):
                         return True
-                self.statuses.keep_note(self.place, of, ScanNote(life, start, entry.next_offset, 0))
+                self.peers.keep_note(of, ScanNote(life, start, entry.next_offset, 0))
             if not answer.has_more:
                 return False
             if answer.position <= offset:
                 raise PeerProblem(f"the peer's answers do not advance: position={answer.position}")
             offset = answer.position
-            self.statuses.keep_note(self.place, of, ScanNote(life, start, offset, 0))
+            self.peers.keep_note(of, ScanNote(life, start, offset, 0))
         return False
 
     def _skips(self, entry: SegmentEntry) -> bool:
@@ -246,6 +184,53 @@ class RelaySource:
             except MalformedBatch as error:
                 raise PeerProblem(f"a marker of the peer cannot be read: offset={header.base_offset}") from error
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySegments:
+    """Segments of one answer with records, or with markers after them, that are not here.
+
+    Attributes:
+        position: The one in the region's log.
+        topic_id: The region's life that they are of.
+        taken: The own number of the last record that is here.
+        scanned: How far the peer was looked at, once all of these were taken.
+        is_long: Whether there is more in the peer's log after what was looked at.
+    """
+
+    source: RelaySource
+    position: Origin | None
+    topic_id: str
+    taken: int
+    entries: Sequence[SegmentEntry]
+    scanned: _Scanned
+    is_long: bool
+
+    def refusal(self) -> PeerProblem | None:
+        """Return why nothing may be taken now: the peer was found to have another history."""
+        if not self.source.peers.status(self.source.peer.name).has_other_history:
+            return None
+        # What it has of others may be older, too, than what was taken from it, and than what was noted of it.
+        return PeerProblem("the peer shows another history than before; nothing is taken from it")
+
+    def pack(self, packer: Packer, entry: SegmentEntry, body: bytes) -> Iterator[int]:
+        """Pack what is missing of a segment, all in one piece; see ``SourceSegments.pack``."""
+        there, sizes = _there(entry), list[int]()
+        batches, records = passed_on(entry, body, count=self.taken, on_decoded=sizes.append)
+        decoded = max(sum(sizes), len(batches))
+        if batches:
+            packer.make_room(decoded)
+            packer.take(batches, records=records, number=there.count or 0)
+        packer.pass_by(there.next_offset or 0, there.chain_there or "")
+        yield decoded
+
+    def note(self, applied: Applied) -> None:
+        """Note how far the peer was looked at, or what was wrong with a segment."""
+        source = self.source
+        if applied.problem is not None:
+            source.peers.fail(source.name, str(applied.problem), source.position)
+        elif applied.is_whole:
+            source.note(self.scanned, applied.position)
 
 
 @dataclass(slots=True)
@@ -270,7 +255,7 @@ class _Walk:
     taken: int = field(init=False)
     is_ended: bool = field(default=False, init=False)
     is_cut: bool = field(default=False, init=False)
-    asks: Iterator[object] = field(default_factory=lambda: iter(range(ASKS_PER_LOOK)), init=False)
+    asks: Iterator[object] = field(default_factory=lambda: iter(range(ASKS_PER_FETCH)), init=False)
     _life: str = field(init=False)
     _count: int = field(init=False)
 

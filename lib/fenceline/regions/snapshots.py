@@ -117,10 +117,11 @@ def start(job: PartitionJob, *, snapshot_id: str | None = None) -> str:
         FencelineError: As ``PartitionJob.append``.
         StaleTopicId: The log is sealed, or the name leads elsewhere.
     """
-    if not job.asked:
+    asked = tuple(job.asked)
+    if not asked:
         raise none_to_ask(job.topic.topic)
     snapshot_id = snapshot_id or job.context.runtime.fresh_id()
-    outcome = job.append(RequestEntry(Request(snapshot_id, job.topic.topic.topic_id, tuple(job.asked))))
+    outcome = job.append(RequestEntry(Request(snapshot_id, job.topic.topic.topic_id, asked)))
     if isinstance(outcome, Outdated):
         raise StaleTopicId
     return snapshot_id

@@ -1,22 +1,27 @@
-"""What an operator is shown of a topic in several regions (API.md, "Regions").
+"""What an operator is shown of a topic in several regions, and what alarms are about (API.md, "Regions").
 
 Rule: nothing is written. Positions and snapshots come from the logs here. What a peer says comes from this process's
 statuses, or is asked for now if they are older than 2 s. So an answer ends in bounded time, whatever a peer does.
+
+Rule: a peer that does not answer counts as behind, by the time since it last did. So the same alarm notices a lost
+region and a slow one. A process that never had an answer counts from the first failure that any process noted in the
+link item. So the alarm goes on where a process does not live long. A suspended region does not count.
 
 Not here: pulling, which keeps the statuses young where it runs; see ``replicator``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.log import region_state
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
-from fenceline.log.region_state import Asked
+from fenceline.log.region_state import Asked, Origin
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tails
 from fenceline.log.topic_item import TopicItem
@@ -24,7 +29,7 @@ from fenceline.model.region import Gap, PendingSnapshot, RegionStatus, Replicati
 from fenceline.regions.direct_source import DirectSource
 from fenceline.regions.link_item import Link
 from fenceline.regions.peer import Peer, PeerProblem, Peers
-from fenceline.regions.peer_status import PartitionLife, PeerStatus, PeerStatuses
+from fenceline.regions.peer_status import PartitionPeers, PeerStatus, PeerStatuses
 from fenceline.regions.relay_source import RelaySource
 from fenceline.regions.source_batches import BATCH_REFUSED
 
@@ -105,7 +110,7 @@ class Shown:
             return False
         for is_asked_anew in (False, True):
             if is_asked_anew:  # the claimer may have seen it later than this region did
-                DirectSource(self.partitions[number], peer.within(limits.PEER_TIMEOUT_MS), self.statuses).fetch()
+                self._direct(number, peer.within(limits.PEER_TIMEOUT_MS)).fetch()
             known = self._known(number, origin)
             if known.answered is None or not known.is_connected(self.context.runtime.now_ms()):
                 return False
@@ -123,11 +128,14 @@ class Shown:
             for state in verified_tails(self.partitions[at : at + limits.OFFSETS_MAX], lambda _, tail: tail.state)
         ]
 
-    def _place(self, number: int) -> PartitionLife:
-        return PartitionLife(self.item.topic.topic_id, number)
+    def _peers(self, number: int) -> PartitionPeers:
+        return self.statuses.of(self.item.topic.topic_id, number)
 
     def _known(self, number: int, region: str) -> PeerStatus:
-        return self.statuses.of(self._place(number), region)
+        return self._peers(number).status(region)
+
+    def _direct(self, number: int, peer: Peer) -> DirectSource:
+        return DirectSource(self.partitions[number], peer, self._peers(number))
 
     def _gaps(self, number: int) -> Iterator[Gap]:
         for region in self.others:
@@ -140,7 +148,7 @@ class Shown:
         is_slow = False
         if peer is not None:
             hurried = peer.within(limits.PEER_TIMEOUT_MS)
-            is_slow = not self._ask([DirectSource(partition, hurried, self.statuses) for partition in self.partitions])
+            is_slow = not self._ask([self._direct(number, hurried) for number in range(len(self.partitions))])
         now_ms = self.context.runtime.now_ms()
         statuses = [self._known(number, region) for number in range(len(states))]
         is_connected = any(known.is_connected(now_ms) for known in statuses)
@@ -196,7 +204,10 @@ class Shown:
         for name in self.others:
             if name in self.peers and name not in self.item.suspended:
                 hurried = self.peers[name].within(limits.PEER_TIMEOUT_MS)
-                sources = [RelaySource(partition, hurried, region, self.statuses) for partition in self.partitions]
+                sources = [
+                    RelaySource(partition, hurried, region, self._peers(number))
+                    for number, partition in enumerate(self.partitions)
+                ]
                 self._ask(sources)
                 problem = self._problem(sources[0].name)
                 if problem is not None:
@@ -215,27 +226,28 @@ class Shown:
         old = [source for number, source in enumerate(sources) if not self._is_young(number, source.name)]
         if len(old) == len(sources):
             first, *old = old
-            self._look(first)
+            self._fetch(first)
             if not self._is_young(0, first.name):
                 return True
         for at in range(0, len(old), limits.FETCH_SEGMENTS):
             if runtime.monotonic_ms() > until:
                 return False
-            self.statuses.gather([partial(self._look, source) for source in old[at : at + limits.FETCH_SEGMENTS]])
+            self.statuses.gather([partial(self._fetch, source) for source in old[at : at + limits.FETCH_SEGMENTS]])
         return True
 
-    def _look(self, source: DirectSource | RelaySource) -> None:
-        if isinstance(source, RelaySource) and self.statuses.link_of(source.place) is None:
+    def _fetch(self, source: DirectSource | RelaySource) -> None:
+        here, peers = source.partition, source.peers
+        if isinstance(source, RelaySource) and peers.link is None:
             # The peer's log may be long: the look begins where a replicator's ended.
-            self.statuses.learn(source.place, Link(self.context, *source.place).read())
+            peers.learn(Link(self.context, here.topic_id, here.partition).read())
         found = source.fetch()
         if found is None or isinstance(source, RelaySource):
             return
-        if self.statuses.of(source.place, source.name).problem is None:
+        if peers.status(source.name).problem is None:
             # A link that is stopped at a batch gives answers. Another process may have noted at which.
-            seen = Link(self.context, *source.place).read().seen.get(source.name)
+            seen = Link(self.context, here.topic_id, here.partition).read().seen.get(source.name)
             if seen is not None and seen.problem is not None and seen.problem.startswith(BATCH_REFUSED):
-                self.statuses.change(source.place, source.name, problem=seen.problem)
+                peers.change(source.name, problem=seen.problem)
 
     def _is_young(self, number: int, region: str) -> bool:
         seen_at = self._known(number, region).seen_at
@@ -249,7 +261,7 @@ class Shown:
                 if known.problem is None:
                     continue  # it has no such partition
                 return None
-            note = self.statuses.note_of(self._place(number), (peer.name, peer.name))
+            note = self._peers(number).note_of((peer.name, peer.name))
             records = known.lag_records(state.origins.get(peer.name), note)
             found.append(_Lag(records or 0, known.answered.oldest_at))
         waiting = range(len(states), min(_partitions_of(statuses), len(states) + limits.REPLICATION_PARTITIONS_MAX))
@@ -337,3 +349,43 @@ def _waiting_for(state: PartitionState, asked: Asked) -> Sequence[str]:
     for answer in asked.answers.values():
         waiting |= {origin for origin, at in answer.had.items() if not region_state.has(here, origin, *at)}
     return sorted(waiting)
+
+
+class AlarmFigures(NamedTuple):
+    """What one look at a partition found.
+
+    Attributes:
+        gaps: How many links stopped because the source no longer keeps what was not taken.
+        other_histories: How many links stopped because the source shows another log than before.
+        lag_ms: The age of the oldest record that was not taken, or the time since a silent peer answered; or 0.
+    """
+
+    gaps: int
+    other_histories: int
+    lag_ms: int
+
+
+NO_ALARMS = AlarmFigures(0, 0, 0)
+
+
+def alarm_figures(
+    peers: PartitionPeers, asked: Iterable[str], positions: Mapping[str, Origin], now_ms: int
+) -> AlarmFigures:
+    """Return what this process knows of a partition.
+
+    Args:
+        asked: The peers that are asked.
+        positions: By region, in its log here.
+    """
+    gaps = others = lag_ms = 0
+    for peer in asked:
+        status = peers.status(peer)
+        gaps += status.gap is not None
+        others += status.has_other_history
+        since = []
+        if status.answered is not None and status.lag_records(positions.get(peer), peers.note_of((peer, peer))):
+            since.append(status.answered.oldest_at)
+        if status.retry.failures and status.last_known is not None:
+            since.append(status.last_known.at)
+        lag_ms = max([lag_ms, *(now_ms - at for at in since if at is not None)])
+    return AlarmFigures(gaps, others, lag_ms)

@@ -27,16 +27,14 @@ from fenceline.log.topic_suspension import suspend
 from fenceline.model.region import RegionStatus, ReplicationStatus
 from fenceline.model.topic import Topic, unknown_partition
 from fenceline.regions import snapshots
-from fenceline.regions.alarm_figures import NO_ALARMS, AlarmFigures, alarm_figures
 from fenceline.regions.direct_source import DirectSegments, DirectSource
 from fenceline.regions.link_item import Link
 from fenceline.regions.partition_job import PartitionJob, append_marker
 from fenceline.regions.peer import PeerProblem, Peers
-from fenceline.regions.peer_status import PartitionLife, PeerStatuses
-from fenceline.regions.peer_topics import last_topic_of
+from fenceline.regions.peer_status import PeerStatuses, last_topic_of
 from fenceline.regions.replicator import Replicator, RunResult
 from fenceline.regions.source_batches import BatchRefused
-from fenceline.regions.status import Shown
+from fenceline.regions.status import NO_ALARMS, AlarmFigures, Shown, alarm_figures
 from fenceline.runtime import Runtime
 from fenceline.service.resolver import PartitionResolver, translated
 
@@ -113,7 +111,8 @@ class Replication:
         appenders = [self._appender(item.topic, number) for number in range(item.topic.partitions)]
         first = appenders[0].partition
         hurried = [self._peers[name].within(limits.PEER_TIMEOUT_MS) for name in asked]
-        shown = self._statuses.gather([partial(last_topic_of, first, peer, self._statuses) for peer in hurried])
+        peers = self._statuses.of(item.topic.topic_id, first.partition)
+        shown = self._statuses.gather([partial(last_topic_of, first, peer, peers) for peer in hurried])
         there = dict(zip(asked, shown, strict=True))
         return [
             PartitionJob(
@@ -169,10 +168,11 @@ class Replication:
         peer = self._peers.get(region)
         if peer is None:
             return None, None
-        link = DirectSource(partition, peer.within(limits.PEER_TIMEOUT_MS), self._statuses)
-        position = link.position
-        found = link.fetch()
-        status = self._statuses.of(link.place, region)
+        peers = self._statuses.of(partition.topic_id, partition.partition)
+        source = DirectSource(partition, peer.within(limits.PEER_TIMEOUT_MS), peers)
+        position = source.position
+        found = source.fetch()
+        status = peers.status(region)
         gap, problem = status.gap, status.problem
         if gap is not None and position is not None:
             skip = Skip(region, position.topic_id, gap.from_offset, gap.to_offset, gap.records)
@@ -181,7 +181,7 @@ class Replication:
             return position, None
         if found is not None:
             try:
-                refused = link.refused(found, self._context.runtime.monotonic_ms() + limits.PEER_TIMEOUT_MS)
+                refused = found.refused(self._context.runtime.monotonic_ms() + limits.PEER_TIMEOUT_MS)
             except PeerProblem as error:
                 problem = str(error)
             else:
@@ -226,7 +226,7 @@ class Replication:
             UnknownTopicOrPartitionError: No such topic or partition.
         """
         known, _ = self._resolver.resolve(topic, partition)
-        statuses = self._statuses.of_partition(PartitionLife(known.item.topic.topic_id, partition))
+        statuses = self._statuses.of(known.item.topic.topic_id, partition).statuses()
         return {peer: status.problem for peer, status in statuses.items() if status.problem is not None}
 
     @translated
@@ -236,14 +236,13 @@ class Replication:
         Raises:
             UnknownTopicOrPartitionError: No such topic or partition.
         """
-        known, _ = self._resolver.resolve(topic, partition)
-        item = known.item
+        item = self._resolver.resolve(topic, partition)[0].item
         peers = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
         if not peers:
             return NO_ALARMS
         state = self._resolver.partition(item.topic, partition).state
-        place = PartitionLife(item.topic.topic_id, partition)
-        return alarm_figures(self._statuses, place, peers, state.origins, self._context.runtime.now_ms())
+        known = self._statuses.of(item.topic.topic_id, partition)
+        return alarm_figures(known, peers, state.origins, self._context.runtime.now_ms())
 
     def _shown(self, item: TopicItem) -> Shown:
         partitions = [self._resolver.partition(item.topic, number) for number in range(item.topic.partitions)]
@@ -276,8 +275,8 @@ class _GivenUp(NamedTuple):
 def _refused(region: str, position: Origin | None, found: DirectSegments, refused: BatchRefused) -> _GivenUp:
     """Return what gives a refused batch up, with what lies between the position and it, which is never taken."""
     if position is None or position.topic_id != found.topic_id:
-        skip = Skip(region, found.topic_id, found.standing.start, refused.to_offset, refused.number)
-        return _GivenUp(skip, refused.number - found.standing.taken, refused.number, begins_life=True)
+        skip = Skip(region, found.topic_id, found.resume.start, refused.to_offset, refused.number)
+        return _GivenUp(skip, refused.number - found.resume.taken, refused.number, begins_life=True)
     records = refused.number - position.count
     skip = Skip(region, found.topic_id, position.next_offset, refused.to_offset, records)
     return _GivenUp(skip, records, refused.number)

@@ -416,7 +416,7 @@ def test_a_gap_stops_the_link_until_an_operator_skips_it(world: RegionWorld) -> 
     assert (run.took_records, run.next_ms) == (0, limits.PEER_PAUSE_MS)
     assert world["b"].values() == ["a1"]
     statuses = world["b"].own_replicator._statuses
-    (status,) = (one for place in statuses._partitions for one in statuses.of_partition(place).values())
+    (status,) = (one for place in statuses._partitions for one in statuses.of(*place).statuses().values())
     assert status.gap is not None
     assert (status.gap.from_offset, status.gap.to_offset, status.gap.records) == (1, 3, 2)
     assert status.problem is not None

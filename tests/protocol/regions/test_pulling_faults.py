@@ -17,7 +17,7 @@ from fenceline.format.region_markers import Skip
 from fenceline.model.results import Bounds, SegmentEntry, SegmentList
 from fenceline.ports import Delete, Item
 from fenceline.regions.link_item import value_of
-from fenceline.regions.peer_status import PartitionLife, PeerStatus
+from fenceline.regions.peer_status import PeerStatus
 from tests.support.independent_codec import NOW, forge, record, varint
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, LogBuilder, Part, appender_of, data, marker, never_arrives, outcome, request
@@ -35,7 +35,7 @@ def world() -> Iterator[RegionWorld]:
 def status(region: Region, peer: str) -> PeerStatus:
     statuses = region.own_replicator._statuses
     (place,) = statuses._partitions
-    return statuses.of(place, peer)
+    return statuses.of(*place).status(peer)
 
 
 def with_segments(change: Callable[[SegmentEntry], SegmentEntry]) -> Callable[[SegmentList], SegmentList]:
@@ -272,7 +272,7 @@ def test_a_source_whose_log_is_shorter_shows_another_history(world: RegionWorld)
     for replicator in (world["b"].own_replicator, world["b"].replicator(world["b"].another())):
         assert replicator.run(TOPIC, 0).took_records == 0
         (place,) = replicator._statuses._partitions
-        assert "another history" in (replicator._statuses.of(place, "a").problem or "")
+        assert "another history" in (replicator._statuses.of(*place).status("a").problem or "")
 
 
 def test_a_source_whose_log_differs_shows_another_history(world: RegionWorld) -> None:
@@ -282,7 +282,7 @@ def test_a_source_whose_log_differs_shows_another_history(world: RegionWorld) ->
     replicator = world["b"].replicator(world["b"].another())  # it compares once in each process
     assert replicator.run(TOPIC, 0).took_records == 0
     (place,) = replicator._statuses._partitions
-    assert "another history" in (replicator._statuses.of(place, "a").problem or "")
+    assert "another history" in (replicator._statuses.of(*place).status("a").problem or "")
     assert world["b"].values() == ["a0"]
 
 
@@ -340,17 +340,17 @@ def test_a_process_that_took_nothing_itself_notices_it_by_the_note_of_another(
     aborted(world["a"])
     aborted(world["a"], is_ended=not is_open)
     world["b"].pull()
-    note = world["b"].own_replicator._statuses.notes(only_place(world["b"])).get(("a", "a"))
+    note = world["b"].own_replicator._statuses.of(*only_place(world["b"])).notes().get(("a", "a"))
     assert note is not None
     assert note.chain
     restored(world, *(f"z{n}" for n in range(20)))
     log = world["b"].another()
     replicator = world["b"].replicator(log)
     assert replicator.run(TOPIC, 0).took_records == 0
-    assert replicator._statuses.of(only_place(world["b"]), "a").has_other_history
+    assert replicator._statuses.of(*only_place(world["b"])).status("a").has_other_history
 
 
-def only_place(region: Region) -> PartitionLife:
+def only_place(region: Region) -> tuple[str, int]:
     (place,) = region.own_replicator._statuses._partitions
     return place
 
@@ -415,7 +415,7 @@ def test_an_older_process_reads_a_link_item_with_chain_values(world: RegionWorld
     world["a"].append("a0")
     world["b"].pull()
     place = only_place(world["b"])
-    key = keys.link_item(place.topic_id, place.partition)
+    key = keys.link_item(*place)
     value: Any = world["b"].service.items.get([key])[key].value
     (note,) = value["notes"]
     assert len(note) == 6

@@ -12,9 +12,8 @@ from fenceline import limits
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.ports import Delete, Item, ItemKey, NoAnswer, Unavailable
-from fenceline.regions.link_item import Link, LinkValue, Seen, value_of
+from fenceline.regions.link_item import Link, LinkValue, ScanNote, Seen, value_of
 from fenceline.regions.replicator import RunResult
-from fenceline.regions.scan_notes import ScanNote
 from tests.support.patience import PATIENCE_S
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, Gate, append, is_unavailable, loses_answer, moves

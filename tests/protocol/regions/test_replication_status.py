@@ -14,6 +14,7 @@ from fenceline.append.entries.region_markers import ResponseEntry, SkipEntry
 from fenceline.format.region_markers import Skip
 from fenceline.log.state import TentativeState
 from fenceline.log.tail import verified_tail
+from fenceline.regions.apply_source import apply
 from fenceline.regions.direct_source import DirectSource
 from fenceline.regions.partition_job import append_marker
 from tests.support.regions import RegionWorld
@@ -33,10 +34,12 @@ def pull(world: RegionWorld, here: str, source: str, partition: int = 0) -> int:
     log = world[here].log
     appender = appender_of(log, partition)
     appender.partition.open()
-    link = DirectSource(appender.partition, world[here].peers[source], log.replication._statuses)
+    statuses = log.replication._statuses
+    peers = statuses.of(appender.partition.topic_id, partition)
+    link = DirectSource(appender.partition, world[here].peers[source], peers)
     found, records = link.fetch(), 0
     while found is not None:
-        records += link.apply(found, appender, lambda: True).records
+        records += apply(found, appender, statuses.gather, lambda: True).records
         found = link.fetch()
     return records
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fenceline.errors import FencelineError
-from fenceline.regions import announce_subscriptions, apply_updates, direct_source, source_batches, updates
+from fenceline.regions import announce_subscriptions, apply_updates, direct_source, source_batches
 from fenceline.regions.link_item import Link
 from fenceline.regions.partition_job import PartitionJob
 from fenceline.subscriptions.cursor_store import Stored
@@ -80,15 +80,15 @@ def test_an_aborted_record_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_update_that_is_cleared_before_it_is_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    send = updates.send
+    send = announce_subscriptions.send
 
     def hasty(context: Any, appender: Any, cursors: list[Stored], wait_ms: int) -> None:
         for stored in cursors:
             if stored.cursor.cache.due is not None:
-                updates._clear(context, stored)
+                announce_subscriptions._clear(context, stored)
         send(context, appender, cursors, wait_ms)
 
-    monkeypatch.setattr(updates, "send", hasty)
+    monkeypatch.setattr(announce_subscriptions, "send", hasty)
     with pytest.raises(AssertionError, match="I24"):
         run_of("acknowledgement and UPDATE")
 

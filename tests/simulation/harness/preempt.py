@@ -33,7 +33,7 @@ NAMES = (
     "regions.peer_status",
     "regions.link_item",
     "regions.replicator",
-    "regions.updates",
+    "regions.announce_subscriptions",
     "service.access",
     "service.log",
     "service.partitions",

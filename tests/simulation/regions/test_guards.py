@@ -39,9 +39,9 @@ from fenceline.regions import (
     source_batches,
 )
 from fenceline.regions.direct_source import DirectSource
-from fenceline.regions.packing import Packer
 from fenceline.regions.relay_source import RelaySource
 from fenceline.regions.replicator import OpenPartition, Replicator
+from fenceline.regions.source_batches import Packer
 from fenceline.subscriptions import backlog, cursors
 from fenceline.subscriptions.items import Cursor
 from fenceline.subscriptions.snapshot_cache import SnapshotCache
@@ -307,7 +307,7 @@ def forwards_for_everybody(patch: Patch) -> None:
 
     def more(self: Replicator, here: OpenPartition) -> Any:
         others = [
-            RelaySource(here.job.partition, self._peers[lender], region, self._statuses)
+            RelaySource(here.job.partition, self._peers[lender], region, here.peers)
             for region in here.job.others
             for lender in here.job.others
             if region != lender

@@ -9,9 +9,9 @@ import pytest
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
 from fenceline.model.results import Bounds, OriginEntry, SegmentEntry, SegmentList
+from fenceline.regions.link_item import NOTHING_TAKEN, ScanNote, counts_for, further, place_of
 from fenceline.regions.peer import PeerProblem
 from fenceline.regions.resume_point import AnotherHistory, GapFound, ResumePoint, resume_point
-from fenceline.regions.scan_notes import NOTHING_TAKEN, ScanNote, counts_for, further, place_of
 
 POSITION = Origin("t", 10, 6, "h0")
 HOLDER = (0, 10, 0, 8)  # two of its records were aborted, or markers lie between
