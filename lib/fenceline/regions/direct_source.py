@@ -119,7 +119,6 @@ class DirectSource:
                 raise PeerProblem(f"the source shows an earlier life of its topic: topic_id={topic.topic_id}")
             # What it said counts as lag also where nothing may be taken.
             self.peers.answers(self.name, answered=_answered(answer, answer.segments))
-            note = self._note_for(topic.topic_id, position)
             resume = resume_point(self.partition.partition, self.name, known, note, answer)
             said = _answered(answer, resume.entries)
             self.peers.is_well(self.name, position, is_waiting=bool(resume.entries), answered=said)

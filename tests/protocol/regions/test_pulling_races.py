@@ -85,6 +85,27 @@ def test_a_puller_that_was_overtaken_in_another_life_appends_nothing_of_the_old_
     assert world["b"].values() == ["new1", "new2"]
 
 
+def test_two_runs_of_one_process_see_one_history(world: RegionWorld) -> None:
+    """The second run moves the position, and with it the scan note, while the first one's question is under way."""
+    b, peer = world["b"], world["b"].peers["a"]
+    world["a"].append("a1")
+    assert b.pull().took_records == 1
+    world["a"].append("a2")
+    took: list[RunResult] = []
+
+    def overtaken(answer: Any) -> Any:
+        peer.segments_seen = lambda later: later
+        took.append(b.pull())
+        return answer
+
+    peer.segments_seen = overtaken
+    took.append(b.pull())
+    assert sum(run.took_records for run in took) == 1
+    (known,) = b.own_replicator._statuses._partitions.values()
+    assert known.status("a").problem is None
+    assert b.values() == ["a1", "a2"]
+
+
 def test_local_writers_that_win_the_offset_shift_the_batches_and_lose_nothing(world: RegionWorld) -> None:
     world["a"].append("a1")
     local = world["b"].another()
