@@ -122,9 +122,9 @@ class DirectSource:
             resume = resume_point(self.partition.partition, self.name, known, note, answer)
             said = _answered(answer, resume.entries)
             self.peers.is_well(self.name, position, is_waiting=bool(resume.entries), answered=said)
-            is_long = answer.has_more and resume.end < answer.last_stable_offset
+            is_long = answer.has_more and resume.end < answer.bounds.last_stable_offset
             if resume.entries or (is_long and not answers_left):
-                return DirectSegments(self, position, topic.topic_id, resume, answer.last_stable_offset, is_long)
+                return DirectSegments(self, position, topic.topic_id, resume, answer.bounds.last_stable_offset, is_long)
             self.note(topic.topic_id, position, resume, resume.number)
             if not is_long:
                 return None
@@ -154,8 +154,8 @@ class DirectSource:
             answer = self._segments(None, 1)
             life = known.topic_id if known is not None else None if note is None else note.topic_id
             if answer is not None and answer.topic_id == life:
-                what = None if known is None else shortened(known, answer.next_offset)
-                what = what or (None if note is None else cut_off(note, answer.next_offset))
+                what = None if known is None else shortened(known, answer.bounds.next_offset)
+                what = what or (None if note is None else cut_off(note, answer.bounds.next_offset))
                 if what is not None:
                     raise AnotherHistory(what) from None
             raise
@@ -170,7 +170,7 @@ class DirectSource:
         answer = self._segments(max(known.next_offset - 1, 0), 1)
         if answer is None or answer.topic_id != known.topic_id:
             return
-        what = shortened(known, answer.next_offset) or replaced(known, answer)
+        what = shortened(known, answer.bounds.next_offset) or replaced(known, answer)
         if what is not None:
             raise AnotherHistory(what)
         self.peers.note_compared(self.name, known.topic_id)

@@ -155,7 +155,7 @@ class RelaySource:
             if next(asks, None) is None:
                 return None
             answer = self._segments("own", offset)
-            if answer is None or answer.topic_id != life or answer.log_start_offset > offset:
+            if answer is None or answer.topic_id != life or answer.bounds.log_start_offset > offset:
                 return True  # it cannot be known any longer
             for entry in answer.segments:
                 if entry.base_offset >= end:
@@ -266,7 +266,7 @@ class _Walk:
 
     def run(self, answer: SegmentList) -> None:
         """Pass the segments of one answer, up to where something is segments."""
-        if self.end < answer.log_start_offset:
+        if self.end < answer.bounds.log_start_offset:
             self.end = _NO_SEGMENT  # what came after it may be trimmed
         for entry in answer.segments:
             there = _there(entry)

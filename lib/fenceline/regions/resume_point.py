@@ -84,7 +84,7 @@ def resume_point(
         AnotherHistory, GapFound: Nothing may be taken.
         PeerProblem: The answer contradicts itself.
     """
-    log_start, stable = answer.log_start_offset, answer.last_stable_offset
+    log_start, stable = answer.bounds.log_start_offset, answer.bounds.last_stable_offset
     if answer.log_start_own_records > log_start:  # each own record takes an offset
         raise PeerProblem(
             "the source counts more own records than its log has offsets: "
@@ -113,19 +113,19 @@ def resume_point(
 def _place(position: Origin | None, note: ScanNote | None, answer: SegmentList) -> tuple[int, int | None]:
     """Return the offset from which to look, and the own number below it, unless the log start lies beyond."""
     if position is not None:
-        what = shortened(position, answer.next_offset)
+        what = shortened(position, answer.bounds.next_offset)
         what = what or (replaced(position, answer) if note is None else None)
         if what is not None:
             raise AnotherHistory(what)
     if note is not None:
-        what = cut_off(note, answer.next_offset) or rewritten(note, answer)
+        what = cut_off(note, answer.bounds.next_offset) or rewritten(note, answer)
         if position is not None and holder_of(answer, position.next_offset - 1) is not None:
             what = what or replaced(position, answer)
         if what is not None:
             raise AnotherHistory(what)
         return note.to, note.number
-    if position is None or position.next_offset <= answer.log_start_offset:
-        return (position.next_offset if position else answer.log_start_offset), answer.log_start_own_records
+    if position is None or position.next_offset <= answer.bounds.log_start_offset:
+        return (position.next_offset if position else answer.bounds.log_start_offset), answer.log_start_own_records
     holder = holder_of(answer, position.next_offset - 1)
     if holder is None or holder.of_origin is None:
         return position.next_offset, None
@@ -143,7 +143,7 @@ def _check(answer: SegmentList, entries: Sequence[SegmentEntry], start: int, num
     for entry in entries:
         if entry.of_origin is None or entry.origin is not None:
             raise _unusable(entry, "it is none of the source's own")
-        if not offset <= entry.base_offset < entry.next_offset <= answer.next_offset:
+        if not offset <= entry.base_offset < entry.next_offset <= answer.bounds.next_offset:
             raise _unusable(entry, "it lies elsewhere")
         if not 0 < entry.bytes <= SEGMENT_BYTES_MAX:
             raise _unusable(entry, f"it has a size that no segment has: bytes={entry.bytes}")
@@ -169,13 +169,13 @@ def gap_of(partition: int, region: str, position: Origin, note: ScanNote | None,
     """
     looked_to = position.next_offset if note is None else note.to
     number = position.count if note is None else max(note.number, position.count)
-    if answer.log_start_offset <= looked_to or answer.log_start_own_records <= number:
+    if answer.bounds.log_start_offset <= looked_to or answer.log_start_own_records <= number:
         return None
     return Gap(
         partition=partition,
         region=region,
         from_offset=position.next_offset,
-        to_offset=answer.log_start_offset,
+        to_offset=answer.bounds.log_start_offset,
         records=answer.log_start_own_records - position.count,
     )
 
@@ -197,7 +197,7 @@ def replaced(position: Origin, answer: SegmentList) -> str | None:
         answer: Of a question from the offset before the position.
     """
     last = position.next_offset - 1
-    if not position.chain or last < answer.log_start_offset:
+    if not position.chain or last < answer.bounds.log_start_offset:
         return None  # it is not known, or no longer kept
     holder = holder_of(answer, last)
     if holder is not None and holder.of_origin is not None and holder.of_origin.chain == position.chain:
@@ -225,7 +225,7 @@ def rewritten(note: ScanNote, answer: SegmentList) -> str | None:
     Args:
         answer: Of a question from ``note.to``.
     """
-    if not note.chain or answer.chain_before in ("", note.chain) or note.to < answer.log_start_offset:
+    if not note.chain or answer.chain_before in ("", note.chain) or note.to < answer.bounds.log_start_offset:
         return None  # it is the same, or not known, or no longer kept
     return (
         f"{ANOTHER_HISTORY}: another log lies below an offset up to which it was looked at; {_WHAT_TO_DO}: "
