@@ -2,8 +2,8 @@
 
 Rule: no produce, read, claim or acknowledgement waits for another region, or fails because of one (I25).
 
-Start with ``replicator``: a run over one partition fetches from each source, applies what it fetched, notes how far it
-came, and does what is due. The others, in the order in which a run enters them:
+Start with ``replicator``. A run over one partition fetches from each source, applies what it fetched, and notes how far
+it came. Then it does what is due. The others, in the order in which a run enters them:
 
 * What it works on: ``partition_job`` is one partition's job, ``link_item`` its lease and its scan notes.
 * What is pulled: ``direct_source`` asks a region for its own records, and decides by ``resume_point`` where to go on.

@@ -1,11 +1,11 @@
-"""Ticks: what is due in one partition beside its batches, found and done (DESIGN.md, "Snapshots").
+"""What is due in one partition beside its batches, found and done (DESIGN.md, "Snapshots").
 
-A tick answers other regions, asks them, moves cursors by what they say, and says where the cursors of this one are.
+Other regions are answered and asked. Cursors are moved by what they say, and they learn where the cursors here are.
 
 Rule: ``find`` reads the log and the items, and writes nothing. ``perform`` does what is due. So a quiet partition costs
 reads alone, whichever process looks, and whatever an earlier one has left is found (I23).
 
-Not here: which process ticks, and when (``regions.replicator``).
+Not here: which process does it, and when (``regions.replicator``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ NOTHING = Due()
 
 
 def is_due(job: PartitionJob) -> bool:
-    """Return True if a tick would do anything; as ``find``."""
+    """Return True if anything is due now; as ``find``."""
     return find(job).is_now
 
 

@@ -1,7 +1,7 @@
-"""The work of one partition that its ticks do: the partition, its topic, and what is known of the other regions.
+"""One partition's job: the partition, its topic, its lease, and what is known of the other regions.
 
-Rule: values only. Any process may tick, at any time, and several may at once. Each write is let in by the log, or by
-the version of an item.
+Rule: values only. Any process may do the job, at any time, and several may at once. Each write is let in by the log, or
+by the version of an item.
 
 Not here: which process works (``regions.replicator``), and what is due (``regions.due_work``).
 """
