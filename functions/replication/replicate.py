@@ -21,7 +21,7 @@ from zlib import crc32
 
 from fenceline.errors import CorruptLogError, UnknownTopicOrPartitionError
 from fenceline.log.context import Context, Instant
-from fenceline.regions.measured import NOTHING, Measured
+from fenceline.regions.status import NO_ALARMS, AlarmFigures
 from fenceline.settings import Settings
 from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service
@@ -40,13 +40,13 @@ class Looked(NamedTuple):
         took: How many records it took.
         next_ms: When the partition should be looked at again; ``None`` if only when it is named again.
         error: What it failed with; ``None`` if it did not.
-        measured: What an alarm may be about.
+        figures: What an alarm may be about.
     """
 
     took: int = 0
     next_ms: int | None = None
     error: Exception | None = None
-    measured: Measured = NOTHING
+    figures: AlarmFigures = NO_ALARMS
 
 
 class Replicating:
@@ -110,9 +110,9 @@ class Replicating:
             "took": sum(one.took for one in looked),
             "errors": [told(error) for error in errors],
             "corrupt": sum(isinstance(error, CorruptLogError) for error in errors),
-            "gaps": sum(one.measured.gaps for one in looked),
-            "other_histories": sum(one.measured.other_histories for one in looked),
-            "lag_ms": max((one.measured.lag_ms for one in looked), default=0),
+            "gaps": sum(one.figures.gaps for one in looked),
+            "other_histories": sum(one.figures.other_histories for one in looked),
+            "lag_ms": max((one.figures.lag_ms for one in looked), default=0),
         }
 
     def _send_later(self, context: Context, queues: Queues, wanted: Mapping[Place, int]) -> None:
@@ -156,9 +156,9 @@ def _is_turn(place: Place, minute: int) -> bool:
 def _look(service: Service, place: Place) -> Looked:
     try:
         run = service.log.replication.run(place.topic, place.partition)
-        measured = service.log.replication.measured(place.topic, place.partition)
+        figures = service.log.replication.alarm_figures(place.topic, place.partition)
     except UnknownTopicOrPartitionError:  # not created here yet, or deleted: there is nothing to do
         return Looked()
     except Exception as error:  # noqa: BLE001  its message fails, and comes again; those of other partitions do not
         return Looked(error=error)
-    return Looked(run.took_records, run.next_ms, measured=measured)
+    return Looked(run.took_records, run.next_ms, figures=figures)

@@ -11,7 +11,7 @@ import pytest
 
 from fenceline import errors
 from fenceline.ports import Unavailable
-from fenceline.regions.measured import NOTHING, Measured
+from fenceline.regions.status import NO_ALARMS, AlarmFigures
 from fenceline.service.log import Log
 from fenceline_http.wiring import Service
 from functions.replication.replicate import Replicating
@@ -36,7 +36,7 @@ class FakeReplication:
 
     runs: Callable[[str, int], Ran] = lambda topic, partition: Ran()
     replicated: Sequence[tuple[str, int]] = ()
-    found: Mapping[tuple[str, int], Measured] = field(default_factory=dict)
+    found: Mapping[tuple[str, int], AlarmFigures] = field(default_factory=dict)
     ran: list[tuple[str, int]] = field(default_factory=list)
 
     def run(self, topic: str, partition: int) -> Ran:
@@ -46,8 +46,8 @@ class FakeReplication:
     def partitions(self) -> Sequence[tuple[str, int]]:
         return self.replicated
 
-    def measured(self, topic: str, partition: int) -> Measured:
-        return self.found.get((topic, partition), NOTHING)
+    def alarm_figures(self, topic: str, partition: int) -> AlarmFigures:
+        return self.found.get((topic, partition), NO_ALARMS)
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_the_own_queue_that_takes_nothing_brings_all_messages_again(
 def test_gaps_other_histories_lag_and_damage_are_metrics(
     replicating: Replicating, replication: FakeReplication, service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replication.found = {("orders", 0): Measured(1, 0, 400_000), ("orders", 2): Measured(0, 2, 7)}
+    replication.found = {("orders", 0): AlarmFigures(1, 0, 400_000), ("orders", 2): AlarmFigures(0, 2, 7)}
     replication.runs = raises(errors.CorruptLogError("damaged"))
     handler = running("replicator", replicating.run, service)
     report = handler(event(*(body(partition=number) for number in range(3))), _Context())

@@ -125,7 +125,7 @@ def test_the_handlers_import_from_the_bundle_alone(bundle: Path) -> None:
     missing = imported_by_methods(bundle / "fenceline" / "service") - set(done.stdout.split())
     assert missing == {
         "fenceline.transactions.admission",
-        "fenceline.regions.updates",
+        "fenceline.regions.announce_subscriptions",
         "fenceline.service.replication",
     }
 

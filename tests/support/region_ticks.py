@@ -21,8 +21,8 @@ from fenceline.log.tail import Tail, verified_tail
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.read.time_search import base_of
-from fenceline.regions import ticks
-from fenceline.regions.work import Work
+from fenceline.regions import due_work
+from fenceline.regions.partition_job import PartitionJob
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.items import Cursor, SubscriptionItem
 from tests.support.regions import Region, RegionWorld
@@ -63,23 +63,23 @@ class Ticking:
     def item(self, name: str) -> TopicItem:
         return self[name].log._resolver.look(TOPIC).item
 
-    def work(self, name: str, partition: int = 0) -> Work:
+    def job(self, name: str, partition: int = 0) -> PartitionJob:
         log, item = self[name].log, self.item(name)
         appender = appender_of(log, partition, topic_id=item.topic.topic_id)
         link = self.links.setdefault((name, partition), FakeLink())
-        return Work(log.context, appender, item, link, lambda other: (name, other) not in self.away)
+        return PartitionJob(log.context, appender, item, link, lambda other: (name, other) not in self.away)
 
     def partition(self, name: str, partition: int = 0) -> Partition:
-        return self.work(name, partition).partition
+        return self.job(name, partition).partition
 
     def state(self, name: str, partition: int = 0) -> PartitionState:
         return verified_tail(self.partition(name, partition)).state
 
     def tick(self, name: str, partition: int = 0) -> int | None:
-        return ticks.tick(self.work(name, partition))
+        return due_work.perform(self.job(name, partition))
 
     def is_due(self, name: str, partition: int = 0) -> bool:
-        return ticks.is_due(self.work(name, partition))
+        return due_work.is_due(self.job(name, partition))
 
     # Subscriptions
 
@@ -118,7 +118,7 @@ class Ticking:
 
     def pull(self, target: str, source: str, *, below: int | None = None, partition: int = 0) -> int:
         """Take what travels from ``source`` into ``target``, below an offset of its log; return how many batches."""
-        there, here = self.partition(source, partition), self.work(target, partition)
+        there, here = self.partition(source, partition), self.job(target, partition)
         tail = verified_tail(there)
         end = min(tail.bounds.last_stable_offset, tail.state.next_offset if below is None else below)
         position = self.state(target, partition).origins.get(source)

@@ -21,9 +21,9 @@ from fenceline.log.region_state import Origin
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import SegmentList
 from fenceline.ports import NotFound
-from fenceline.regions.contacts import Contacts
 from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, Peers, PeerTopic
-from fenceline.regions.replicator import Replicator, Run
+from fenceline.regions.peer_status import PeerStatuses
+from fenceline.regions.replicator import Replicator, RunResult
 from fenceline.service.log import Log
 from tests.support.runtime import FakeRuntime
 from tests.support.service import TOPIC, Service, partition_of, partitions_of, request, serve
@@ -130,14 +130,14 @@ class Region:
     def replicator(self, log: Log | None = None) -> Replicator:
         """Return a replicator with nothing in memory, of this region's process or another one."""
         log = log or self.log
-        return Replicator(log.context, partitions_of(log), self.asked, Contacts(log.context.runtime))
+        return Replicator(log.context, partitions_of(log), self.asked, PeerStatuses(log.context.runtime))
 
     @cached_property
     def own_replicator(self) -> Replicator:
         """The replicator of the region's first process."""
         return self.replicator()
 
-    def pull(self, topic: str = TOPIC, partition: int = 0) -> Run:
+    def pull(self, topic: str = TOPIC, partition: int = 0) -> RunResult:
         """Run the region's replicator over a partition once."""
         return self.own_replicator.run(topic, partition)
 

@@ -3,7 +3,7 @@
 Rule: a peer is asked, and never written to. Its answer is believed about its own records only, under the name that it
 is configured with. Whatever goes wrong with it is a ``PeerProblem``, whose text an operator reads.
 
-Not here: the peer over HTTP (``adapters.peer_http``), and what is taken from an answer (``regions.packing``).
+Not here: the peer over HTTP (``adapters.peer_http``), and what is taken from an answer (``regions.source_batches``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ begins to fail, or answers again, is something to write: an alarm counts from th
 Rule: one peer's problem stops neither the other links nor what is due here. It is noted, and that peer is asked again
 after a pause. Sources take turns, and each has one in a run, whatever the others cost.
 
-Not here: what wakes a run; see ``service.replication``. How one peer's records are taken; see ``own_link``.
+Not here: what wakes a run; see ``service.replication``. How one peer's records are taken; see ``direct_source``.
 """
 
 from __future__ import annotations
@@ -15,29 +15,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.append.appender import appender_of
 from fenceline.errors import FencelineError
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
-from fenceline.log.partition import Partitions
+from fenceline.log.partition import Partition, Partitions
 from fenceline.ports import StoreFact
-from fenceline.regions import ticks
-from fenceline.regions.contacts import Contacts, Place
-from fenceline.regions.forwarding import Forwarding, Missing
-from fenceline.regions.link_item import Link, Seen
-from fenceline.regions.own_link import Found, OwnLink
-from fenceline.regions.peer import Peers, PeerTopic
-from fenceline.regions.work import Work
-
-Source: TypeAlias = OwnLink | Forwarding
-Finding: TypeAlias = tuple[Source, Found | Missing]
+from fenceline.regions import apply_source, due_work
+from fenceline.regions.apply_source import Source, SourceSegments
+from fenceline.regions.direct_source import DirectSource
+from fenceline.regions.link_item import Link
+from fenceline.regions.partition_job import PartitionJob
+from fenceline.regions.peer import Peers
+from fenceline.regions.peer_status import PartitionPeers, PeerStatuses
+from fenceline.regions.relay_source import RelaySource
 
 
-class Run(NamedTuple):
+class RunResult(NamedTuple):
     """What a run did.
 
     Attributes:
@@ -49,42 +46,39 @@ class Run(NamedTuple):
     next_ms: int | None
 
 
-class Look(NamedTuple):
+class FoundWork(NamedTuple):
     """What there is to do in a partition.
 
     Attributes:
-        findings: What each source has.
+        fetched: What each source has.
         is_due: Whether a run has anything to do.
-        next_ms: As ``Run.next_ms``, if it has nothing to do.
+        next_ms: As ``RunResult.next_ms``, if it has nothing to do.
     """
 
-    findings: Sequence[Finding]
+    fetched: Sequence[SourceSegments]
     is_due: bool
     next_ms: int | None
 
 
-class Here(NamedTuple):
-    """A partition of a replicated topic, as a run finds it."""
+class OpenPartition(NamedTuple):
+    """A partition of a replicated topic, as a run finds it: its job, and what it is pulled from."""
 
-    work: Work
+    job: PartitionJob
     link: Link
+    peers: PartitionPeers
     sources: Sequence[Source]
-
-    @property
-    def place(self) -> Place:
-        return Place(self.work.partition.topic_id, self.work.partition.partition)
 
 
 class Replicator:
     """The replicator of one process. Safe to share between threads."""
 
-    def __init__(self, context: Context, partitions: Partitions, peers: Peers, contacts: Contacts) -> None:
+    def __init__(self, context: Context, partitions: Partitions, peers: Peers, statuses: PeerStatuses) -> None:
         self._context = context
         self._partitions = partitions
         self._peers = peers
-        self._contacts = contacts
+        self._statuses = statuses
 
-    def look(self, topic: str, partition: int) -> Look:
+    def find_work(self, topic: str, partition: int) -> FoundWork:
         """Return what there is to do in a partition. Nothing is written, and no lease is taken.
 
         Raises:
@@ -93,11 +87,11 @@ class Replicator:
         """
         try:
             here = self._open(topic, partition)
-            return Look((), False, None) if here is None else self._look(here)
+            return FoundWork((), False, None) if here is None else self._find_work(here)
         except StaleTopicId:
-            return Look((), False, 0)
+            return FoundWork((), False, 0)
 
-    def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> Run:
+    def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> RunResult:
         """Pull what is missing in a partition, and do what is due there.
 
         Args:
@@ -116,19 +110,19 @@ class Replicator:
         try:
             here = self._open(topic, partition)
             if here is None:
-                return Run(0, None)
-            look = self._look(here)
-            if not look.is_due:
-                return Run(0, look.next_ms)
+                return RunResult(0, None)
+            found = self._find_work(here)
+            if not found.is_due:
+                return RunResult(0, found.next_ms)
             has_lease = here.link.enter(is_alone=is_alone)
-            self._contacts.learn(here.place, here.link.value)
+            here.peers.learn(here.link.value)
             if not has_lease:
-                return Run(0, None)  # the holder goes round once more
-            return self._rounds(here, look, stop_ms)
+                return RunResult(0, None)  # the holder goes round once more
+            return self._rounds(here, found, stop_ms)
         except StaleTopicId:
-            return Run(0, 0)  # the topic was deleted; the name may lead to another one
+            return RunResult(0, 0)  # the topic was deleted; the name may lead to another one
 
-    def _open(self, name: str, partition: int) -> Here | None:
+    def _open(self, name: str, partition: int) -> OpenPartition | None:
         """Return a partition that other regions have, too; ``None`` if there is none."""
         found = topics.find(self._context, name)
         if found is None or found.is_going or not 0 <= partition < found.topic.partitions:
@@ -140,142 +134,119 @@ class Replicator:
         here = appender.partition
         if not here.is_fresh:
             here.open()
+        peers = self._statuses.of(found.topic.topic_id, partition)
         asked = [region for region in others if region in self._peers]
         # A suspended region is pulled, too, if it answers: only snapshots leave it out.
-        sources: list[Source] = [OwnLink(here, self._peers[region], self._contacts) for region in asked]
+        sources: list[Source] = [DirectSource(here, self._peers[region], peers) for region in asked]
         for suspended in others:
             if suspended in found.suspended:
                 lenders = [region for region in asked if region not in found.suspended]
-                sources += [Forwarding(here, self._peers[y], suspended, self._contacts) for y in lenders]
-        place = Place(found.topic.topic_id, partition)
-        link = self._link(place)
-        connected = partial(self._is_connected, place)
-        return Here(Work(self._context, appender, found, link, connected, partial(self._there, place)), link, sources)
+                sources += [RelaySource(here, self._peers[lender], suspended, peers) for lender in lenders]
+        link = self._link(here, peers)
+        job = PartitionJob(self._context, appender, found, link, peers.is_connected, peers.topic)
+        return OpenPartition(job, link, peers, sources)
 
-    def _is_connected(self, place: Place, region: str) -> bool:
-        contact = self._contacts.of(place, region)
-        # Of another history nothing is taken, so the answer to a REQUEST would never arrive.
-        return contact.is_connected(self._context.runtime.now_ms()) and not contact.has_other_history
-
-    def _there(self, place: Place, region: str) -> PeerTopic | None:
-        return self._contacts.of(place, region).topic
-
-    def _link(self, place: Place) -> Link:
+    def _link(self, here: Partition, peers: PartitionPeers) -> Link:
         """Return the link item as this process knows it; the first time, it is read."""
-        link = Link(self._context, *place)
-        known = self._contacts.link_of(place)
-        if known is None:
-            self._contacts.learn(place, link.read())
+        link = Link(self._context, here.topic_id, here.partition)
+        if peers.link is None:
+            peers.learn(link.read())
         else:
-            link.value = known
+            link.value = peers.link
         return link
 
-    def _look(self, here: Here) -> Look:
-        asked = [source for source in here.sources if not self._pause_ms(here, source)]
-        found = self._contacts.gather([source.look for source in asked])
-        findings = [(source, one) for source, one in zip(asked, found, strict=True) if one is not None]
-        if findings:  # the round ticks after it has taken them
-            return Look(findings, True, None)
-        due = ticks.look(here.work)
+    def _find_work(self, here: OpenPartition) -> FoundWork:
+        pauses = here.peers.pauses(here.sources)
+        asked = [source for source, pause_ms in zip(here.sources, pauses, strict=True) if not pause_ms]
+        answers = self._statuses.gather([source.fetch for source in asked])
+        fetched = [segments for segments in answers if segments is not None]
+        if fetched:  # the round does what is due after it has taken them
+            return FoundWork(fetched, True, None)
+        due = due_work.find(here.job)
         if due.has_updates and not here.link.is_read:  # another process may have applied them
-            self._contacts.learn(here.place, here.link.read())
-            due = ticks.look(here.work)
-        return Look((), due.is_now or self._is_news(here), self._next_ms(here, due.request_in))
+            here.peers.learn(here.link.read())
+            due = due_work.find(here.job)
+        return FoundWork((), due.is_now or self._is_news(here), _next_ms(here, due.request_in))
 
-    def _is_news(self, here: Here) -> bool:
+    def _is_news(self, here: OpenPartition) -> bool:
         """Return True if a peer has begun to fail, or answers again, and the link item does not say so yet."""
         stored = here.link.value.seen
         return any(
             (seen.problem is None) != (peer not in stored or stored[peer].problem is None)
-            for peer, seen in self._seen(here).items()
+            for peer, seen in here.peers.seen(self._peers).items()
         )
 
-    def _seen(self, here: Here) -> dict[str, Seen]:
-        contacts = self._contacts.contacts(here.place)
-        peers = {peer: contact for peer, contact in contacts.items() if peer in self._peers}
-        return {peer: seen for peer, one in peers.items() if (seen := one.last_known) is not None}
-
-    def _pause_ms(self, here: Here, source: Source) -> int:
-        return self._contacts.pause_ms(here.place, source.name, source.position)
-
-    def _next_ms(self, here: Here, due_ms: int | None) -> int | None:
-        """Return when the first of what is due later is due: by time, or because a peer had a problem."""
-        pauses = [pause_ms for source in here.sources if (pause_ms := self._pause_ms(here, source))]
-        return min([*pauses, *([] if due_ms is None else [due_ms])], default=None)
-
-    def _rounds(self, here: Here, look: Look, stop_ms: int) -> Run:
+    def _rounds(self, here: OpenPartition, found: FoundWork, stop_ms: int) -> RunResult:
         """Go round, with the lease, until nothing woke this process since the last look, or its time is over."""
         link, took = here.link, 0
-        going = _Going(self._context, link, stop_ms)
+        permit = _RunPermit(self._context, link, stop_ms)
         try:
             while True:
-                records, next_ms = self._round(here, look, going)
+                records, next_ms = self._round(here, found, permit)
                 took += records
-                self._note(here)
-                if going.has_lost:
-                    return Run(took, None)  # another process has the lease, and goes on
-                is_last = link.leave() or going.is_over
+                # It is stored when the lease is left.
+                link.note(here.peers.notes(), here.peers.seen(self._peers))
+                if permit.has_lost:
+                    return RunResult(took, None)  # another process has the lease, and goes on
+                is_last = link.leave() or permit.has_expired
                 if is_last:
                     break
-                look = self._look(here)
-            while going.is_over and link.is_held:
+                found = self._find_work(here)
+            while permit.has_expired and link.is_held:
                 link.leave()
-            return Run(took, 0 if going.is_over else next_ms)
+            return RunResult(took, 0 if permit.has_expired else next_ms)
         except (FencelineError, StoreFact):
             with suppress(FencelineError, StoreFact):  # otherwise the lease lapses
                 while link.is_held:  # what has woken it is left to the next run, too
                     link.leave()
             raise
         finally:
-            self._contacts.keep_link(here.place, link.value)
+            here.peers.link = link.value
 
-    def _round(self, here: Here, look: Look, going: _Going) -> tuple[int, int | None]:
-        """Take what was found, one answer of each source at a time, and do what is due; return the records taken."""
-        took, findings = 0, list(look.findings)
+    def _round(self, here: OpenPartition, found: FoundWork, permit: _RunPermit) -> tuple[int, int | None]:
+        """Take what was fetched, one answer of each source at a time, and do what is due; return the records taken."""
+        took, fetched = 0, found.fetched
         begun_ms = self._context.runtime.monotonic_ms()
         while True:
-            more: list[Finding] = []
-            for source, found in findings:
-                records, next_found = self._take(here, source, found, going)
+            more: list[SourceSegments] = []
+            for segments in fetched:
+                records, following = self._pull(here.job, segments, permit)
                 took += records
-                more += [] if next_found is None else [(source, next_found)]
-            due_ms = ticks.tick(here.work)
-            findings = more
-            if not findings or not going.on():
+                more += [] if following is None else [following]
+            due_ms = due_work.perform(here.job)
+            fetched = more
+            if not fetched or not permit.holds():
                 # After a long round the other peers no longer count as connected, though nothing is wrong with them. So
                 # a REQUEST may not have been found due. The next run asks them first.
                 is_long = self._context.runtime.monotonic_ms() - begun_ms >= limits.CONNECTED_MS
-                return took, 0 if is_long else self._next_ms(here, due_ms)
+                return took, 0 if is_long else _next_ms(here, due_ms)
 
-    def _take(
-        self, here: Here, source: Source, found: Found | Missing, going: _Going
-    ) -> tuple[int, Found | Missing | None]:
-        """Take one answer's segments; return their records, and what to take next of this source."""
+    def _pull(
+        self, job: PartitionJob, segments: SourceSegments, permit: _RunPermit
+    ) -> tuple[int, SourceSegments | None]:
+        """Apply one answer's segments; return their records, and what to apply next of this source."""
         if self._context.stopping.is_set:
             return 0, None
-        partition = here.work.partition
-        if partition.is_fresh:
-            partition.verified()
+        source = segments.source
+        if job.partition.is_fresh:
+            job.partition.verified()
         else:
-            partition.open()
-        if source.position != found.position:  # another process was faster
-            return 0, source.look() if going.on() else None
-        if isinstance(source, OwnLink):
-            assert isinstance(found, Found)
-            taken = source.take(found, here.work.appender, going.on)
-        else:
-            assert isinstance(found, Missing)
-            taken = source.take(found, here.work.appender, going.on)
-        is_done = taken.problem is not None or (taken.is_whole and not found.is_long)
-        return taken.records, None if is_done or not going.on() else source.look()
+            job.partition.open()
+        if source.position != segments.position:  # another process was faster
+            return 0, source.fetch() if permit.holds() else None
+        applied = apply_source.apply(segments, job.appender, self._statuses.gather, permit.holds)
+        is_done = applied.problem is not None or (applied.is_whole and not segments.is_long)
+        return applied.records, None if is_done or not permit.holds() else source.fetch()
 
-    def _note(self, here: Here) -> None:
-        """Note in the link item what this process knows of the peers. It is stored when the lease is left."""
-        here.link.note(self._contacts.notes(here.place), self._seen(here))
+
+def _next_ms(here: OpenPartition, due_ms: int | None) -> int | None:
+    """Return when the first of what is due later is due: by time, or because a peer had a problem."""
+    pauses = [pause_ms for pause_ms in here.peers.pauses(here.sources) if pause_ms]
+    return min([*pauses, *([] if due_ms is None else [due_ms])], default=None)
 
 
 @dataclass(slots=True)
-class _Going:
+class _RunPermit:
     """Whether a run may go on: it has time, and the lease."""
 
     context: Context
@@ -284,17 +255,17 @@ class _Going:
     has_lost: bool = False
 
     @property
-    def is_over(self) -> bool:
+    def has_expired(self) -> bool:
         """Return True if the run's time is over."""
         return self.context.runtime.monotonic_ms() >= self.stop_ms or self.context.stopping.is_set
 
-    def on(self) -> bool:
+    def holds(self) -> bool:
         """Return True if another step may begin; the lease is renewed where that is due.
 
         Raises:
             FencelineError: The store of the lease.
         """
-        if self.has_lost or self.is_over:
+        if self.has_lost or self.has_expired:
             return False
         self.has_lost = not self.link.keep()
         return not self.has_lost

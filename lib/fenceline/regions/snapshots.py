@@ -23,7 +23,7 @@ from fenceline.log.context import StaleTopicId
 from fenceline.log.region_state import Asked, RegionState
 from fenceline.log.state import PartitionState
 from fenceline.model.topic import Topic
-from fenceline.regions.work import Work
+from fenceline.regions.partition_job import PartitionJob
 
 NONE: Mapping[str, str | None] = MappingProxyType({})
 
@@ -91,22 +91,22 @@ def completed(regions: RegionState) -> str | None:
     return next((asked.snapshot_id for asked in reversed(regions.asked) if asked.local is not None), None)
 
 
-def answer(work: Work, regions: RegionState) -> None:
+def answer(job: PartitionJob, regions: RegionState) -> None:
     """Append each RESPONSE, and the SNAPSHOT, that are due; they may share a segment.
 
     Raises:
-        FencelineError: As ``Work.append``.
+        FencelineError: As ``PartitionJob.append``.
         StaleTopicId: The log is sealed, or the name leads elsewhere.
     """
-    done, topic_id = completed(regions), work.topic.topic.topic_id
+    done, topic_id = completed(regions), job.topic.topic.topic_id
     entries: list[ResponseEntry | SnapshotEntry] = [ResponseEntry(one, topic_id) for one in regions.unanswered]
     if done is not None:
-        entries.append(SnapshotEntry(done, work.topic.topic.regions))
-    work.context.runtime.gather([lambda entry=entry: work.append(entry) for entry in entries])  # type: ignore[misc]
+        entries.append(SnapshotEntry(done, job.topic.topic.regions))
+    job.context.runtime.gather([lambda entry=entry: job.append(entry) for entry in entries])  # type: ignore[misc]
 
 
-def start(work: Work, *, snapshot_id: str | None = None) -> str:
-    """Append a REQUEST to the regions that ``Work.asked`` names, and return its id. No condition is asked for.
+def start(job: PartitionJob, *, snapshot_id: str | None = None) -> str:
+    """Append a REQUEST to the regions that ``PartitionJob.asked`` names, and return its id. No condition is asked for.
 
     Args:
         snapshot_id: The id that several partitions share; ``None`` for a fresh one.
@@ -114,13 +114,14 @@ def start(work: Work, *, snapshot_id: str | None = None) -> str:
     Raises:
         InvalidRequestError: There is no region to ask.
         ThrottledError: Too many REQUESTs wait for answers.
-        FencelineError: As ``Work.append``.
+        FencelineError: As ``PartitionJob.append``.
         StaleTopicId: The log is sealed, or the name leads elsewhere.
     """
-    if not work.asked:
-        raise none_to_ask(work.topic.topic)
-    snapshot_id = snapshot_id or work.context.runtime.fresh_id()
-    outcome = work.append(RequestEntry(Request(snapshot_id, work.topic.topic.topic_id, tuple(work.asked))))
+    asked = tuple(job.asked)
+    if not asked:
+        raise none_to_ask(job.topic.topic)
+    snapshot_id = snapshot_id or job.context.runtime.fresh_id()
+    outcome = job.append(RequestEntry(Request(snapshot_id, job.topic.topic.topic_id, asked)))
     if isinstance(outcome, Outdated):
         raise StaleTopicId
     return snapshot_id

@@ -1,4 +1,4 @@
-"""The batches of one source segment: checked against its entry, numbered, and sorted into taken and left ("Pulling").
+"""The batches of one source segment: checked, numbered, and packed into segments of this region ("Pulling").
 
 Rule: a body must be what its entry says: offsets, size, CRCs, count of records. Of another body nothing is used.
 
@@ -9,7 +9,16 @@ Rule: a batch that is taken has the form of one that a producer here may send. E
 this region, fail, or read the same ones for ever. What comes before such a batch is taken. Nothing after it is, unless
 an operator skips it.
 
-Not here: which batches share a segment; see ``packing``.
+Rule: one segment has up to 1 MiB, or one larger batch. Decompressed it has up to 64 MiB, unless it is of one source
+segment. A third region that takes it on must check it in one go.
+
+Rule: a segment's numbers are dense: (count - records, count]. Where aborted records lie between, another segment begins
+(I17). So each record's number is known from its segment alone.
+
+Rule: a segment's position is the offset after the last source batch looked at. With it goes the chain value of the
+source's segment that holds the offset before.
+
+Not here: how bodies are fetched, and segments appended; see ``apply_source``.
 """
 
 from __future__ import annotations
@@ -24,6 +33,7 @@ from fenceline.format import control
 from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, headers
 from fenceline.format.batch_check import check_taken
 from fenceline.format.replicated_batch import stripped
+from fenceline.format.segment import Replicated
 from fenceline.model.results import AbortedTransaction, SegmentEntry
 from fenceline.regions.peer import PeerProblem
 
@@ -231,3 +241,76 @@ def _checked_size(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader
 
 def _unlike(entry: SegmentEntry, what: str) -> PeerProblem:
     return PeerProblem(f"a segment is not what it was announced as: {what} segment={entry.base_offset}")
+
+
+class Packed(NamedTuple):
+    """A segment to append: its batches, and the position after them."""
+
+    source: Replicated
+    batches: Sequence[bytes]
+    records: int
+
+
+class Packer:
+    """A sequence of batches in the source's order, packed into segments.
+
+    Args:
+        topic_id: The life of the source's topic.
+        count: The own number of the last record taken.
+    """
+
+    def __init__(self, topic_id: str, count: int) -> None:
+        self._topic_id = topic_id
+        self._count = count
+        self._next_offset = 0
+        self._chain = ""
+        self._batches: list[bytes] = []
+        self._size = 0
+        self._decoded = 0
+        self._coming = 0  # decompressed, of what is taken next
+        self._records = 0
+        self._closed: list[Packed] = []
+
+    def make_room(self, decoded: int) -> None:
+        """End the segment that is being packed, if what is taken next would be too much in it, decompressed.
+
+        Args:
+            decoded: The size of what is taken next, decompressed.
+        """
+        if self._decoded + decoded > limits.REPLICATED_DECODED_BYTES:
+            self.close()
+        self._coming = decoded
+
+    def take(self, batches: Sequence[bytes], *, records: int, number: int) -> None:
+        """Add batches that share a segment.
+
+        Args:
+            records: Their data records, with the own numbers (number - records, number].
+            number: The own number of the last of these.
+        """
+        size = sum(map(len, batches))
+        is_dense = not records or not self._records or number - records == self._count
+        if self._batches and (not is_dense or self._size + size > limits.REPLICATED_BYTES_MAX):
+            self.close()
+        self._batches += batches
+        self._size += size
+        self._decoded, self._coming = self._decoded + self._coming, 0
+        self._records += records
+        if records:
+            self._count = number
+
+    def pass_by(self, next_offset: int, chain: str) -> None:
+        """Note that the source was looked at up to ``next_offset``, in its segment with this chain value."""
+        self._next_offset, self._chain = next_offset, chain
+
+    def close(self) -> None:
+        """End the segment that is being packed, if it has a batch."""
+        if self._batches:
+            source = Replicated(self._topic_id, self._next_offset, self._count, self._chain)
+            self._closed.append(Packed(source, tuple(self._batches), self._records))
+        self._batches, self._size, self._decoded, self._records = [], 0, 0, 0
+
+    def closed(self) -> list[Packed]:
+        """Return the segments that were closed since the last call, in order."""
+        closed, self._closed = self._closed, []
+        return closed

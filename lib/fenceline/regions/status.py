@@ -1,31 +1,36 @@
-"""What an operator is shown of a topic in several regions (API.md, "Regions").
+"""What an operator is shown of a topic in several regions, and what alarms are about (API.md, "Regions").
 
 Rule: nothing is written. Positions and snapshots come from the logs here. What a peer says comes from this process's
-contacts, or is asked for now if they are older than 2 s. So an answer ends in bounded time, whatever a peer does.
+statuses, or is asked for now if they are older than 2 s. So an answer ends in bounded time, whatever a peer does.
 
-Not here: pulling, which keeps the contacts young where it runs; see ``replicator``.
+Rule: a peer that does not answer counts as behind, by the time since it last did. So the same alarm notices a lost
+region and a slow one. A process that never had an answer counts from the first failure that any process noted in the
+link item. So the alarm goes on where a process does not live long. A suspended region does not count.
+
+Not here: pulling, which keeps the statuses young where it runs; see ``replicator``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.log import region_state
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
-from fenceline.log.region_state import Asked
+from fenceline.log.region_state import Asked, Origin
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tails
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.region import Gap, PendingSnapshot, RegionStatus, ReplicationStatus, ShownSnapshot
-from fenceline.regions.contacts import Contact, Contacts, Place
-from fenceline.regions.forwarding import Forwarding
+from fenceline.regions.direct_source import DirectSource
 from fenceline.regions.link_item import Link
-from fenceline.regions.own_link import OwnLink
 from fenceline.regions.peer import Peer, PeerProblem, Peers
+from fenceline.regions.peer_status import PartitionPeers, PeerStatus, PeerStatuses
+from fenceline.regions.relay_source import RelaySource
 from fenceline.regions.source_batches import BATCH_REFUSED
 
 _NO_PEER = "this region has no peer of this name; configure one, or take the name out of the topic's regions"
@@ -42,7 +47,7 @@ class Shown:
 
     context: Context
     peers: Peers
-    contacts: Contacts
+    statuses: PeerStatuses
     item: TopicItem
     partitions: Sequence[Partition]
 
@@ -90,7 +95,7 @@ class Shown:
                 if self.context.runtime.monotonic_ms() > until:
                     return found
                 if claimer not in found and self._is_false(number, origin, life, count):
-                    shown = self._contact(number, origin).answered
+                    shown = self._known(number, origin).answered
                     least = "" if shown is None else f" shown={shown.stable_own_records}"
                     found[claimer] = (
                         f"it claims records of {origin} that {origin} does not show, and snapshots wait for them;"
@@ -105,16 +110,16 @@ class Shown:
             return False
         for is_asked_anew in (False, True):
             if is_asked_anew:  # the claimer may have seen it later than this region did
-                OwnLink(self.partitions[number], peer.within(limits.PEER_TIMEOUT_MS), self.contacts).look()
-            contact = self._contact(number, origin)
-            if contact.answered is None or not contact.is_connected(self.context.runtime.now_ms()):
+                self._direct(number, peer.within(limits.PEER_TIMEOUT_MS)).fetch()
+            known = self._known(number, origin)
+            if known.answered is None or not known.is_connected(self.context.runtime.now_ms()):
                 return False
-            if contact.answered.topic_id == life and count <= contact.answered.stable_own_records:
+            if known.answered.topic_id == life and count <= known.answered.stable_own_records:
                 return False
         position = self.partitions[number].state.origins.get(origin)
         former = () if position is None else (position.topic_id, *position.former)
-        assert contact.answered is not None
-        return contact.answered.topic_id == life or life not in former
+        assert known.answered is not None
+        return known.answered.topic_id == life or life not in former
 
     def _states(self) -> Sequence[PartitionState]:
         return [
@@ -123,15 +128,18 @@ class Shown:
             for state in verified_tails(self.partitions[at : at + limits.OFFSETS_MAX], lambda _, tail: tail.state)
         ]
 
-    def _place(self, number: int) -> Place:
-        return Place(self.item.topic.topic_id, number)
+    def _peers(self, number: int) -> PartitionPeers:
+        return self.statuses.of(self.item.topic.topic_id, number)
 
-    def _contact(self, number: int, region: str) -> Contact:
-        return self.contacts.of(self._place(number), region)
+    def _known(self, number: int, region: str) -> PeerStatus:
+        return self._peers(number).status(region)
+
+    def _direct(self, number: int, peer: Peer) -> DirectSource:
+        return DirectSource(self.partitions[number], peer, self._peers(number))
 
     def _gaps(self, number: int) -> Iterator[Gap]:
         for region in self.others:
-            gap = self._contact(number, region).gap
+            gap = self._known(number, region).gap
             if gap is not None:
                 yield gap
 
@@ -140,21 +148,21 @@ class Shown:
         is_slow = False
         if peer is not None:
             hurried = peer.within(limits.PEER_TIMEOUT_MS)
-            is_slow = not self._ask([OwnLink(partition, hurried, self.contacts) for partition in self.partitions])
+            is_slow = not self._ask([self._direct(number, hurried) for number in range(len(self.partitions))])
         now_ms = self.context.runtime.now_ms()
-        contacts = [self._contact(number, region) for number in range(len(states))]
-        is_connected = any(contact.is_connected(now_ms) for contact in contacts)
+        statuses = [self._known(number, region) for number in range(len(states))]
+        is_connected = any(known.is_connected(now_ms) for known in statuses)
         lag: _Lag | None = None
         problem = self._problem(region)
         if peer is None:
             problem = _NO_PEER
         elif is_connected:
-            lag = None if is_slow else self._lag(peer, states, contacts)
-            problem = problem or (_SLOW if lag is None else self._missing_partitions(region, contacts))
-        problem = problem or self._other_order(region, contacts)
+            lag = None if is_slow else self._lag(peer, states, statuses)
+            problem = problem or (_SLOW if lag is None else self._missing_partitions(region, statuses))
+        problem = problem or self._other_order(region, statuses)
         if region in self.item.suspended:
             problem = "; ".join([*([] if problem is None else [problem]), *self._lenders_problems(region)]) or None
-        seen = [contact.seen_at for contact in contacts if contact.seen_at is not None]
+        seen = [known.seen_at for known in statuses if known.seen_at is not None]
         answered = [at for state in states for at in _answers(state, region)]
         return RegionStatus(
             region=region,
@@ -168,11 +176,11 @@ class Shown:
         )
 
     def _problem(self, name: str) -> str | None:
-        problems = (self._contact(number, name).problem for number in range(len(self.partitions)))
+        problems = (self._known(number, name).problem for number in range(len(self.partitions)))
         return next((problem for problem in problems if problem is not None), None)
 
-    def _missing_partitions(self, region: str, contacts: Sequence[Contact]) -> str | None:
-        there, here = _partitions_of(contacts), len(contacts)
+    def _missing_partitions(self, region: str, statuses: Sequence[PeerStatus]) -> str | None:
+        there, here = _partitions_of(statuses), len(statuses)
         if there <= here:
             return None
         return (
@@ -180,10 +188,10 @@ class Shown:
             f" topic alter {self.item.topic.name} --partitions {there}'"
         )
 
-    def _other_order(self, region: str, contacts: Sequence[Contact]) -> str | None:
+    def _other_order(self, region: str, statuses: Sequence[PeerStatus]) -> str | None:
         """Return what is wrong where a region's tables have another order: the same records make another table."""
         here = self.item.topic.setting("compaction.order")
-        there = {contact.topic.order for contact in contacts if contact.topic is not None} - {None, here}
+        there = {known.topic.order for known in statuses if known.topic is not None} - {None, here}
         if not there:
             return None
         return (
@@ -196,14 +204,17 @@ class Shown:
         for name in self.others:
             if name in self.peers and name not in self.item.suspended:
                 hurried = self.peers[name].within(limits.PEER_TIMEOUT_MS)
-                sources = [Forwarding(partition, hurried, region, self.contacts) for partition in self.partitions]
+                sources = [
+                    RelaySource(partition, hurried, region, self._peers(number))
+                    for number, partition in enumerate(self.partitions)
+                ]
                 self._ask(sources)
                 problem = self._problem(sources[0].name)
                 if problem is not None:
                     yield f"{name}: {problem}"
 
-    def _ask(self, sources: Sequence[OwnLink | Forwarding]) -> bool:
-        """Ask a peer for each partition whose contact is old; return whether there was time for all of them.
+    def _ask(self, sources: Sequence[DirectSource | RelaySource]) -> bool:
+        """Ask a peer for each partition whose known is old; return whether there was time for all of them.
 
         One partition is asked first. A peer that does not answer for it is not asked for the others.
 
@@ -215,47 +226,48 @@ class Shown:
         old = [source for number, source in enumerate(sources) if not self._is_young(number, source.name)]
         if len(old) == len(sources):
             first, *old = old
-            self._look(first)
+            self._fetch(first)
             if not self._is_young(0, first.name):
                 return True
         for at in range(0, len(old), limits.FETCH_SEGMENTS):
             if runtime.monotonic_ms() > until:
                 return False
-            self.contacts.gather([partial(self._look, source) for source in old[at : at + limits.FETCH_SEGMENTS]])
+            self.statuses.gather([partial(self._fetch, source) for source in old[at : at + limits.FETCH_SEGMENTS]])
         return True
 
-    def _look(self, source: OwnLink | Forwarding) -> None:
-        if isinstance(source, Forwarding) and self.contacts.link_of(source.place) is None:
+    def _fetch(self, source: DirectSource | RelaySource) -> None:
+        here, peers = source.partition, source.peers
+        if isinstance(source, RelaySource) and peers.link is None:
             # The peer's log may be long: the look begins where a replicator's ended.
-            self.contacts.learn(source.place, Link(self.context, *source.place).read())
-        found = source.look()
-        if found is None or isinstance(source, Forwarding):
+            peers.learn(Link(self.context, here.topic_id, here.partition).read())
+        found = source.fetch()
+        if found is None or isinstance(source, RelaySource):
             return
-        if self.contacts.of(source.place, source.name).problem is None:
+        if peers.status(source.name).problem is None:
             # A link that is stopped at a batch gives answers. Another process may have noted at which.
-            seen = Link(self.context, *source.place).read().seen.get(source.name)
+            seen = Link(self.context, here.topic_id, here.partition).read().seen.get(source.name)
             if seen is not None and seen.problem is not None and seen.problem.startswith(BATCH_REFUSED):
-                self.contacts.change(source.place, source.name, problem=seen.problem)
+                peers.change(source.name, problem=seen.problem)
 
     def _is_young(self, number: int, region: str) -> bool:
-        seen_at = self._contact(number, region).seen_at
+        seen_at = self._known(number, region).seen_at
         return seen_at is not None and 0 <= self.context.runtime.now_ms() - seen_at < limits.STATUS_AGE_MS
 
-    def _lag(self, peer: Peer, states: Sequence[PartitionState], contacts: Sequence[Contact]) -> _Lag | None:
+    def _lag(self, peer: Peer, states: Sequence[PartitionState], statuses: Sequence[PeerStatus]) -> _Lag | None:
         """Return how far a peer that answers is ahead; ``None`` if it does not answer for each partition."""
         found: list[_Lag] = []
-        for number, (state, contact) in enumerate(zip(states, contacts, strict=True)):
-            if contact.answered is None:
-                if contact.problem is None:
+        for number, (state, known) in enumerate(zip(states, statuses, strict=True)):
+            if known.answered is None:
+                if known.problem is None:
                     continue  # it has no such partition
                 return None
-            note = self.contacts.note_of(self._place(number), (peer.name, peer.name))
-            records = contact.lag_records(state.origins.get(peer.name), note)
-            found.append(_Lag(records or 0, contact.answered.oldest_at))
-        waiting = range(len(states), min(_partitions_of(contacts), len(states) + limits.REPLICATION_PARTITIONS_MAX))
+            note = self._peers(number).note_of((peer.name, peer.name))
+            records = known.lag_records(state.origins.get(peer.name), note)
+            found.append(_Lag(records or 0, known.answered.oldest_at))
+        waiting = range(len(states), min(_partitions_of(statuses), len(states) + limits.REPLICATION_PARTITIONS_MAX))
         try:
             hurried = peer.within(limits.PEER_TIMEOUT_MS)
-            found += self.contacts.gather([partial(self._lag_of_missing, hurried, number) for number in waiting])
+            found += self.statuses.gather([partial(self._lag_of_missing, hurried, number) for number in waiting])
         except PeerProblem:
             return None
         return _Lag(
@@ -284,9 +296,9 @@ class _Lag:
         return max(now_ms - self.oldest_at, 0) if self.records and self.oldest_at is not None else 0
 
 
-def _partitions_of(contacts: Sequence[Contact]) -> int:
+def _partitions_of(statuses: Sequence[PeerStatus]) -> int:
     """Return how many partitions a peer's topic has, as far as is known; 0 if it is not."""
-    return max((contact.topic.partitions for contact in contacts if contact.topic is not None), default=0)
+    return max((known.topic.partitions for known in statuses if known.topic is not None), default=0)
 
 
 def _answers(state: PartitionState, region: str) -> Iterator[int]:
@@ -337,3 +349,43 @@ def _waiting_for(state: PartitionState, asked: Asked) -> Sequence[str]:
     for answer in asked.answers.values():
         waiting |= {origin for origin, at in answer.had.items() if not region_state.has(here, origin, *at)}
     return sorted(waiting)
+
+
+class AlarmFigures(NamedTuple):
+    """What one look at a partition found.
+
+    Attributes:
+        gaps: How many links stopped because the source no longer keeps what was not taken.
+        other_histories: How many links stopped because the source shows another log than before.
+        lag_ms: The age of the oldest record that was not taken, or the time since a silent peer answered; or 0.
+    """
+
+    gaps: int
+    other_histories: int
+    lag_ms: int
+
+
+NO_ALARMS = AlarmFigures(0, 0, 0)
+
+
+def alarm_figures(
+    peers: PartitionPeers, asked: Iterable[str], positions: Mapping[str, Origin], now_ms: int
+) -> AlarmFigures:
+    """Return what this process knows of a partition.
+
+    Args:
+        asked: The peers that are asked.
+        positions: By region, in its log here.
+    """
+    gaps = others = lag_ms = 0
+    for peer in asked:
+        status = peers.status(peer)
+        gaps += status.gap is not None
+        others += status.has_other_history
+        since = []
+        if status.answered is not None and status.lag_records(positions.get(peer), peers.note_of((peer, peer))):
+            since.append(status.answered.oldest_at)
+        if status.retry.failures and status.last_known is not None:
+            since.append(status.last_known.at)
+        lag_ms = max([lag_ms, *(now_ms - at for at in since if at is not None)])
+    return AlarmFigures(gaps, others, lag_ms)

@@ -21,8 +21,8 @@ from fenceline.service.resolver import PartitionResolver
 if TYPE_CHECKING:
     from fenceline.log.partition import Partition
     from fenceline.log.tail import Tail
+    from fenceline.regions.announce_subscriptions import Announcer
     from fenceline.regions.peer import Peers
-    from fenceline.regions.updates import Announcer
     from fenceline.service.access import Access
     from fenceline.service.partitions import Partitions
     from fenceline.service.replication import Replication
@@ -110,7 +110,7 @@ class Log:
 
     @cached_property
     def _announcer(self) -> Announcer:
-        from fenceline.regions.updates import Announcer
+        from fenceline.regions.announce_subscriptions import Announcer
 
         return Announcer(self.context, self._resolver.partitions)
 

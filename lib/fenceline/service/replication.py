@@ -27,16 +27,14 @@ from fenceline.log.topic_suspension import suspend
 from fenceline.model.region import RegionStatus, ReplicationStatus
 from fenceline.model.topic import Topic, unknown_partition
 from fenceline.regions import snapshots
-from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.direct_source import DirectSegments, DirectSource
 from fenceline.regions.link_item import Link
-from fenceline.regions.measured import NOTHING, Measured, measured
-from fenceline.regions.own_link import Found, OwnLink
+from fenceline.regions.partition_job import PartitionJob, append_marker
 from fenceline.regions.peer import PeerProblem, Peers
-from fenceline.regions.peer_topics import last_topic_of
-from fenceline.regions.replicator import Replicator, Run
+from fenceline.regions.peer_status import PeerStatuses, last_topic_of
+from fenceline.regions.replicator import Replicator, RunResult
 from fenceline.regions.source_batches import BatchRefused
-from fenceline.regions.status import Shown
-from fenceline.regions.work import Work, append_marker
+from fenceline.regions.status import NO_ALARMS, AlarmFigures, Shown, alarm_figures
 from fenceline.runtime import Runtime
 from fenceline.service.resolver import PartitionResolver, translated
 
@@ -63,8 +61,8 @@ class Replication:
         self._resolver = resolver
         self._peers = peers
         self._timeout_ms = timeout_ms
-        self._contacts = Contacts(context.runtime, peer_calls)
-        self._replicator = Replicator(context, resolver.partitions, peers, self._contacts)
+        self._statuses = PeerStatuses(context.runtime, peer_calls)
+        self._replicator = Replicator(context, resolver.partitions, peers, self._statuses)
 
     def status(
         self, topic: str, *, start_partition: int = 0, limit: int = limits.REPLICATION_PARTITIONS_MAX
@@ -96,15 +94,15 @@ class Replication:
         return self._resolver.with_item(topic, lambda item: self._snapshot(item, snapshot_id))
 
     def _snapshot(self, item: TopicItem, snapshot_id: str) -> str:
-        works = [work for work in self._works(item) if work.asked]
-        if not works:
+        jobs = [job for job in self._jobs(item) if job.asked]
+        if not jobs:
             raise snapshots.none_to_ask(item.topic)
-        self._context.runtime.gather([partial(_refuse_full, work.partition) for work in works])
-        self._context.runtime.gather([partial(snapshots.start, work, snapshot_id=snapshot_id) for work in works])
+        self._context.runtime.gather([partial(_refuse_full, job.partition) for job in jobs])
+        self._context.runtime.gather([partial(snapshots.start, job, snapshot_id=snapshot_id) for job in jobs])
         return snapshot_id
 
-    def _works(self, item: TopicItem) -> Sequence[Work]:
-        """Return the work of each partition, with the other regions' topics as they are now.
+    def _jobs(self, item: TopicItem) -> Sequence[PartitionJob]:
+        """Return the job of each partition, with the other regions' topics as they are now.
 
         Each peer is asked once, unless there is one partition: each region that has the topic has that one.
         """
@@ -113,10 +111,11 @@ class Replication:
         appenders = [self._appender(item.topic, number) for number in range(item.topic.partitions)]
         first = appenders[0].partition
         hurried = [self._peers[name].within(limits.PEER_TIMEOUT_MS) for name in asked]
-        shown = self._contacts.gather([partial(last_topic_of, first, peer, self._contacts) for peer in hurried])
+        peers = self._statuses.of(item.topic.topic_id, first.partition)
+        shown = self._statuses.gather([partial(last_topic_of, first, peer, peers) for peer in hurried])
         there = dict(zip(asked, shown, strict=True))
         return [
-            Work(
+            PartitionJob(
                 self._context,
                 appender,
                 item,
@@ -169,11 +168,12 @@ class Replication:
         peer = self._peers.get(region)
         if peer is None:
             return None, None
-        link = OwnLink(partition, peer.within(limits.PEER_TIMEOUT_MS), self._contacts)
-        position = link.position
-        found = link.look()
-        contact = self._contacts.of(link.place, region)
-        gap, problem = contact.gap, contact.problem
+        peers = self._statuses.of(partition.topic_id, partition.partition)
+        source = DirectSource(partition, peer.within(limits.PEER_TIMEOUT_MS), peers)
+        position = source.position
+        found = source.fetch()
+        status = peers.status(region)
+        gap, problem = status.gap, status.problem
         if gap is not None and position is not None:
             skip = Skip(region, position.topic_id, gap.from_offset, gap.to_offset, gap.records)
             return position, _GivenUp(skip, gap.records, position.count + gap.records)
@@ -181,7 +181,7 @@ class Replication:
             return position, None
         if found is not None:
             try:
-                refused = link.refused(found, self._context.runtime.monotonic_ms() + limits.PEER_TIMEOUT_MS)
+                refused = found.refused(self._context.runtime.monotonic_ms() + limits.PEER_TIMEOUT_MS)
             except PeerProblem as error:
                 problem = str(error)
             else:
@@ -209,7 +209,7 @@ class Replication:
         return topics.list_topics(self._context, prefix="", start_after=start_after, limit=limits.LIST_MAX)
 
     @translated
-    def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> Run:
+    def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> RunResult:
         """Take what is missing in a partition, and do what is due there; see ``Replicator.run``."""
         return self._replicator.run(topic, partition, until_ms=until_ms, is_alone=is_alone)
 
@@ -226,28 +226,27 @@ class Replication:
             UnknownTopicOrPartitionError: No such topic or partition.
         """
         known, _ = self._resolver.resolve(topic, partition)
-        contacts = self._contacts.contacts(Place(known.item.topic.topic_id, partition))
-        return {peer: contact.problem for peer, contact in contacts.items() if contact.problem is not None}
+        statuses = self._statuses.of(known.item.topic.topic_id, partition).statuses()
+        return {peer: status.problem for peer, status in statuses.items() if status.problem is not None}
 
     @translated
-    def measured(self, topic: str, partition: int) -> Measured:
+    def alarm_figures(self, topic: str, partition: int) -> AlarmFigures:
         """Return what an operator's alarms are about, of one partition, as this process last saw its peers.
 
         Raises:
             UnknownTopicOrPartitionError: No such topic or partition.
         """
-        known, _ = self._resolver.resolve(topic, partition)
-        item = known.item
+        item = self._resolver.resolve(topic, partition)[0].item
         peers = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
         if not peers:
-            return NOTHING
+            return NO_ALARMS
         state = self._resolver.partition(item.topic, partition).state
-        place = Place(item.topic.topic_id, partition)
-        return measured(self._contacts, place, peers, state.origins, self._context.runtime.now_ms())
+        known = self._statuses.of(item.topic.topic_id, partition)
+        return alarm_figures(known, peers, state.origins, self._context.runtime.now_ms())
 
     def _shown(self, item: TopicItem) -> Shown:
         partitions = [self._resolver.partition(item.topic, number) for number in range(item.topic.partitions)]
-        return Shown(self._context, self._peers, self._contacts, item, partitions)
+        return Shown(self._context, self._peers, self._statuses, item, partitions)
 
     def _appender(self, topic: Topic, partition: int) -> Appender:
         return appender_of(self._resolver.partitions, topic.name, topic.topic_id, partition)
@@ -273,11 +272,11 @@ class _GivenUp(NamedTuple):
         return is_beyond and (position.topic_id, position.start) == (self.skip.origin_topic, self.number)
 
 
-def _refused(region: str, position: Origin | None, found: Found, refused: BatchRefused) -> _GivenUp:
+def _refused(region: str, position: Origin | None, found: DirectSegments, refused: BatchRefused) -> _GivenUp:
     """Return what gives a refused batch up, with what lies between the position and it, which is never taken."""
     if position is None or position.topic_id != found.topic_id:
-        skip = Skip(region, found.topic_id, found.standing.start, refused.to_offset, refused.number)
-        return _GivenUp(skip, refused.number - found.standing.taken, refused.number, begins_life=True)
+        skip = Skip(region, found.topic_id, found.resume.start, refused.to_offset, refused.number)
+        return _GivenUp(skip, refused.number - found.resume.taken, refused.number, begins_life=True)
     records = refused.number - position.count
     skip = Skip(region, found.topic_id, position.next_offset, refused.to_offset, records)
     return _GivenUp(skip, records, refused.number)

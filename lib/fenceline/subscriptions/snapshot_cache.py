@@ -9,7 +9,7 @@ sends nothing.
 Rule: a cursor remembers up to 30 snapshots. Above that, one between two others goes: the one whose neighbours are
 closest together. So a mark that lags has places all over its backlog. Stored: never rename.
 
-Not here: where a mark is (``cursors``), and how what is due is sent (``regions.updates``).
+Not here: where a mark is (``cursors``), and how what is due is sent (``regions.announce_subscriptions``).
 """
 
 from __future__ import annotations

@@ -14,11 +14,10 @@ from fenceline.format import keys
 from fenceline.format.region_markers import Skip, Updates
 from fenceline.model.results import SegmentList
 from fenceline.ports import Put
-from fenceline.regions.contacts import Contact
-from fenceline.regions.forwarding import ANSWERS_PER_LOOK, ASKS_PER_LOOK, forwarding_name
-from fenceline.regions.history import ANOTHER_HISTORY
-from fenceline.regions.link_item import value_of
-from fenceline.regions.scan_notes import ScanNote
+from fenceline.regions.link_item import ScanNote, value_of
+from fenceline.regions.peer_status import PeerStatus
+from fenceline.regions.relay_source import ANSWERS_PER_FETCH, ASKS_PER_FETCH, relay_name
+from fenceline.regions.resume_point import ANOTHER_HISTORY
 from tests.protocol.regions.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
 from tests.support.replicating import together
@@ -57,11 +56,11 @@ def of(region: Region, letter: str) -> list[str]:
     return [value for value in region.values() if value.startswith(letter)]
 
 
-def contact(region: Region, of: str, peer: str) -> Contact:
+def status(region: Region, of: str, peer: str) -> PeerStatus:
     """Return what a region knows of a peer's records of a suspended region."""
-    contacts = region.own_replicator._contacts
-    (place,) = contacts._partitions
-    return contacts.of(place, forwarding_name(of, peer))
+    statuses = region.own_replicator._statuses
+    (place,) = statuses._partitions
+    return statuses.of(*place).status(relay_name(of, peer))
 
 
 def test_nothing_is_taken_from_a_third_region_unless_its_origin_is_suspended(world: RegionWorld) -> None:
@@ -90,9 +89,7 @@ def test_nothing_is_taken_that_a_suspended_region_which_answers_does_not_show(wo
     region.stale = region.segments(TOPIC, 0, origin="own", offset=0, limit=100)
     region.stale = replace(region.stale, segments=region.stale.segments[:1], stable_own_records=1, position=1)
     world["a"].pull()
-    assert "claims records of c that c does not show: claimed=2 shown=1" in (
-        contact(world["a"], "c", "b").problem or ""
-    )
+    assert "claims records of c that c does not show: claimed=2 shown=1" in (status(world["a"], "c", "b").problem or "")
     assert of(world["a"], "c") == ["c1"]
     region.stale = None
     world.runtime.advance(60_000)
@@ -152,10 +149,10 @@ def test_nothing_is_taken_from_a_region_that_came_late_or_has_trimmed(world: Reg
     lose(world, "c")
     suspend(world["a"], "c")
     assert world["a"].pull().took_records == 0
-    assert contact(world["a"], "c", "b").problem is not None
-    contacts = world["a"].own_replicator._contacts
-    (place,) = contacts._partitions
-    assert contacts.of(place, "b").problem is None
+    assert status(world["a"], "c", "b").problem is not None
+    statuses = world["a"].own_replicator._statuses
+    (place,) = statuses._partitions
+    assert statuses.of(*place).status("b").problem is None
     world["b"].append("b1")
     assert world["a"].pull().took_records == 1  # its own records come all the same
     assert world["a"].values() == ["c1", "b1"]
@@ -230,7 +227,7 @@ def test_a_skip_that_is_trimmed_while_it_is_looked_for_is_none_that_is_not_there
     assert world["a"].pull().took_records == 0
     assert peer.asked[-1][0] == "own", "it was looked for"
     assert of(world["a"], "c") == ["c1"]
-    assert "lacks records" in (contact(world["a"], "c", "b").problem or "")
+    assert "lacks records" in (status(world["a"], "c", "b").problem or "")
 
 
 def test_nothing_is_looked_for_where_the_peer_has_trimmed_what_was_passed(world: RegionWorld) -> None:
@@ -240,17 +237,19 @@ def test_nothing_is_looked_for_where_the_peer_has_trimmed_what_was_passed(world:
     lose(world, "c")
     suspend(world["a"], "c")
     link = world["a"].own_replicator
-    (place,) = link._contacts._partitions
+    (place,) = link._statuses._partitions
     position = world["a"].origin("c")
     assert position is not None
     life = f"{world['b'].service.topic_id()}/{position.topic_id}"
-    link._contacts.keep_note(place, ("c", "b"), ScanNote(life, position.next_offset, 1, 1))  # as a look before noted it
+    link._statuses.of(*place).keep_note(
+        ("c", "b"), ScanNote(life, position.next_offset, 1, 1)
+    )  # as a look before noted it
     peer = world["a"].peers["b"]
     peer.asked.clear()
     assert world["a"].pull().took_records == 0
     assert [origin for origin, _ in peer.asked].count("own") == 1, "b's own records are asked for, and no markers"
     assert of(world["a"], "c") == ["c1"]
-    assert "lacks records" in (contact(world["a"], "c", "b").problem or "")
+    assert "lacks records" in (status(world["a"], "c", "b").problem or "")
 
 
 def test_a_skip_that_shares_a_segment_with_another_regions_is_seen(world: RegionWorld) -> None:
@@ -280,7 +279,7 @@ def test_a_skip_that_shares_a_segment_with_another_regions_is_seen(world: Region
         made["a"].pull()
         made.runtime.advance(60_000)
     assert of(made["a"], "c") == ["c1"]
-    assert "lacks records" in (contact(made["a"], "c", "b").problem or "")
+    assert "lacks records" in (status(made["a"], "c", "b").problem or "")
     made.close()
 
 
@@ -293,7 +292,7 @@ def test_a_search_for_skips_goes_on_where_the_last_look_ended(world: RegionWorld
     transaction(world["c"], "x2", is_commit=False)
     world["c"].append("c3")
     appender = appender_of(world["b"].log)
-    for _ in range(ASKS_PER_LOOK + 3):
+    for _ in range(ASKS_PER_FETCH + 3):
         appender.append(UpdateEntry(Updates([])), world.runtime.monotonic_ms() + 10_000)
     world["a"].pull()
     world["b"].pull()
@@ -303,10 +302,10 @@ def test_a_search_for_skips_goes_on_where_the_last_look_ended(world: RegionWorld
     peer.slow_ms = 1_000  # a run that never comes further ends by its time
     run = world["a"].own_replicator.run(TOPIC, 0, until_ms=world.runtime.monotonic_ms())
     assert (run.took_records, run.next_ms) == (0, 0)
-    assert peer.calls["body"] == ASKS_PER_LOOK - 1  # one was the question for the peer's own segments
+    assert peer.calls["body"] == ASKS_PER_FETCH - 1  # one was the question for the peer's own segments
     assert world["a"].replicator(world["a"].another()).run(TOPIC, 0).took_records == 1
     assert of(world["a"], "c") == ["c1", "c3"]
-    assert peer.calls["body"] == ASKS_PER_LOOK + 4  # the markers, and the record
+    assert peer.calls["body"] == ASKS_PER_FETCH + 4  # the markers, and the record
 
 
 def test_another_life_is_not_forwarded(world: RegionWorld) -> None:
@@ -364,12 +363,12 @@ def test_nothing_is_taken_from_a_peer_that_shows_another_history(world: RegionWo
     world["b"].pull()
     lose(world, "c")
     suspend(world["a"], "c")
-    contacts = world["a"].own_replicator._contacts
-    (place,) = contacts._partitions
-    contacts.fail(place, "b", f"{ANOTHER_HISTORY}: its log ends before", None)
+    statuses = world["a"].own_replicator._statuses
+    (place,) = statuses._partitions
+    statuses.of(*place).fail("b", f"{ANOTHER_HISTORY}: its log ends before", None)
     world["a"].pull()
     assert of(world["a"], "c") == ["c1"]
-    assert "another history" in (contact(world["a"], "c", "b").problem or "")
+    assert "another history" in (status(world["a"], "c", "b").problem or "")
     world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
     world["a"].pull()  # now its own link answers as before
     world["a"].pull()
@@ -397,7 +396,7 @@ def test_a_quiet_look_at_a_suspended_region_goes_on_from_its_note(world: RegionW
 def test_a_region_that_took_nothing_yet_finds_its_first_record_far_behind_a_peers_log_start(world: RegionWorld) -> None:
     """One look ends before that record. The next one goes on from there."""
     world["a"].peers["c"].is_down = True
-    for n in range(2 * ANSWERS_PER_LOOK + 1):
+    for n in range(2 * ANSWERS_PER_FETCH + 1):
         world["b"].append(f"b{n}")
     world["c"].append("c1")
     world["b"].pull()
@@ -425,7 +424,7 @@ def test_a_peers_lack_is_no_news_for_the_link_item(world: RegionWorld) -> None:
         b.pull()
     b.log.partitions.trim(TOPIC, 0, b.segments()[-1].base_offset)
     a.pull()
-    assert "lacks records" in (contact(a, "c", "b").problem or "")
+    assert "lacks records" in (status(a, "c", "b").problem or "")
     key = keys.link_item(a.service.topic_id(), 0)
     assert value_of(a.service.items.store.get([key]).get(key)).seen.keys() == {"b", "c"}
 

@@ -7,7 +7,7 @@ import pytest
 from fenceline import limits
 from fenceline.log.topic_suspension import suspend
 from fenceline.regions import snapshots
-from fenceline.regions.replicator import Run
+from fenceline.regions.replicator import RunResult
 from tests.support.region_ticks import SUB, Ticking
 from tests.support.service import TOPIC
 from tests.support.transacting import Producer
@@ -83,7 +83,7 @@ def test_after_a_long_pull_the_peers_that_count_as_away_by_then_are_asked_anew()
             regions.world.runtime.advance(limits.CONNECTED_MS + 1_000)
 
     regions["a"].peers["b"].on_call = slowly
-    assert regions["a"].pull() == Run(1, 0)
+    assert regions["a"].pull() == RunResult(1, 0)
     assert not regions.state("a").regions.asked
     regions["a"].pull()
     assert regions.state("a").regions.asked
@@ -111,7 +111,7 @@ def test_one_that_is_switched_on_or_created_anew_gets_the_position_with_the_next
     there.subscribe(TOPIC, SUB, is_latest=False, replicate_subscription_state=True)
     regions.settle()
     assert regions.unread("b") == ["1"]
-    snapshots.start(regions.work("a"))
+    snapshots.start(regions.job("a"))
     regions.settle()
     assert regions.unread("b") == []
 
@@ -131,7 +131,7 @@ def test_updates_that_cross_silence_no_region_of_which_they_pass_no_record() -> 
     regions.world.runtime.advance(2_000)
     for name in "ab":
         regions.tick(name)
-        snapshots.start(regions.work(name))  # so that each position lies behind markers that no mark has passed
+        snapshots.start(regions.job(name))  # so that each position lies behind markers that no mark has passed
     regions.pull("c", "a")
     regions.pull("c", "b")
     regions.tick("c")

@@ -13,8 +13,8 @@ from fenceline.format import batch, compression
 from fenceline.format.batch import BatchHeader
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
-from fenceline.regions import taking
-from fenceline.regions.replicator import Run
+from fenceline.regions import apply_source
+from fenceline.regions.replicator import RunResult
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, LogBuilder, data, request
 from tests.support.transacting import Producer
@@ -91,7 +91,7 @@ def test_records_arrive_in_order_with_their_numbers_and_their_region(world: Regi
     world["a"].append("a1", "a2")
     world["b"].append("b1")
     world["a"].append("a3")
-    assert world["b"].pull() == Run(3, None)
+    assert world["b"].pull() == RunResult(3, None)
     assert world["b"].values() == ["b1", "a1", "a2", "a3"]
     assert numbers(world["b"], "a") == [("a1", 1), ("a2", 2), ("a3", 3)]
     origin = world["b"].origin("a")
@@ -120,8 +120,8 @@ def test_a_look_that_finds_nothing_takes_no_lease_and_writes_nothing(world: Regi
     world["a"].append("a1")
     world["b"].pull()
     before = world["b"].service.count()
-    assert world["b"].pull() == Run(0, None)
-    assert world["b"].replicator().run(TOPIC, 0) == Run(0, None)
+    assert world["b"].pull() == RunResult(0, None)
+    assert world["b"].replicator().run(TOPIC, 0) == RunResult(0, None)
     after = world["b"].service.count()
     assert after["items.write"] == before["items.write"]
     assert after["objects.create"] == before["objects.create"]
@@ -210,7 +210,7 @@ def test_aborted_segments_that_come_slowly_hold_no_other_source_up_and_are_passe
     three: RegionWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of them is packed, so no append shows how far the source was looked at: the scan note does."""
-    monkeypatch.setattr(taking, "WINDOW_SEGMENTS", 1)
+    monkeypatch.setattr(apply_source, "WINDOW_SEGMENTS", 1)
     for n in range(6):
         transaction(three["a"], f"aborted {n}", is_commit=False)
     three["a"].append("a1")
@@ -415,11 +415,11 @@ def test_a_gap_stops_the_link_until_an_operator_skips_it(world: RegionWorld) -> 
     run = world["b"].pull()
     assert (run.took_records, run.next_ms) == (0, limits.PEER_PAUSE_MS)
     assert world["b"].values() == ["a1"]
-    contacts = world["b"].own_replicator._contacts
-    (contact,) = (one for place in contacts._partitions for one in contacts.contacts(place).values())
-    assert contact.gap is not None
-    assert (contact.gap.from_offset, contact.gap.to_offset, contact.gap.records) == (1, 3, 2)
-    assert contact.problem is not None
+    statuses = world["b"].own_replicator._statuses
+    (status,) = (one for place in statuses._partitions for one in statuses.of(*place).statuses().values())
+    assert status.gap is not None
+    assert (status.gap.from_offset, status.gap.to_offset, status.gap.records) == (1, 3, 2)
+    assert status.problem is not None
     world.runtime.advance(60_000)
     assert world["b"].pull().took_records == 0
 

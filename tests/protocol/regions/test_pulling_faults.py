@@ -16,8 +16,8 @@ from fenceline.format import batch, control, keys
 from fenceline.format.region_markers import Skip
 from fenceline.model.results import Bounds, SegmentEntry, SegmentList
 from fenceline.ports import Delete, Item
-from fenceline.regions.contacts import Contact, Place
 from fenceline.regions.link_item import value_of
+from fenceline.regions.peer_status import PeerStatus
 from tests.support.independent_codec import NOW, forge, record, varint
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, LogBuilder, Part, appender_of, data, marker, never_arrives, outcome, request
@@ -32,10 +32,10 @@ def world() -> Iterator[RegionWorld]:
     made.close()
 
 
-def contact(region: Region, peer: str) -> Contact:
-    contacts = region.own_replicator._contacts
-    (place,) = contacts._partitions
-    return contacts.of(place, peer)
+def status(region: Region, peer: str) -> PeerStatus:
+    statuses = region.own_replicator._statuses
+    (place,) = statuses._partitions
+    return statuses.of(*place).status(peer)
 
 
 def with_segments(change: Callable[[SegmentEntry], SegmentEntry]) -> Callable[[SegmentList], SegmentList]:
@@ -68,13 +68,13 @@ def test_nothing_is_taken_of_a_segment_that_is_not_as_announced(world: RegionWor
     peer.segments_seen = with_segments(ENTRIES[name])
     run = world["b"].pull()
     assert (run.took_records, run.next_ms) == (0, limits.PEER_PAUSE_MS)
-    assert contact(world["b"], "a").problem is not None
+    assert status(world["b"], "a").problem is not None
     assert world["b"].segments() == []
     peer.segments_seen = lambda answer: answer
     assert world["b"].pull().took_records == 0  # it is asked again after a pause
     world.runtime.advance(limits.PEER_PAUSE_MS)
     assert world["b"].pull().took_records == 2
-    assert contact(world["b"], "a").problem is None
+    assert status(world["b"], "a").problem is None
 
 
 MOST = limits.INT64_MAX
@@ -105,7 +105,7 @@ def test_a_source_that_counts_more_own_records_than_its_log_has_offsets_gives_no
     peer = world["b"].peers["a"]
     peer.segments_seen = change
     assert world["b"].pull().took_records == 0
-    assert "more own records than its log has offsets" in (contact(world["b"], "a").problem or "")
+    assert "more own records than its log has offsets" in (status(world["b"], "a").problem or "")
     for n in range(2 * limits.CHECKPOINT_SEGMENTS):
         world["b"].append(f"b{n}")
     world["b"].log.partitions.checkpoint(TOPIC, 0)
@@ -120,7 +120,7 @@ def test_a_gap_of_more_records_than_offsets_is_none_and_cannot_be_skipped(world:
     peer = world["b"].peers["a"]
     peer.segments_seen = claiming(MOST, MOST, log_start=9)
     world["b"].pull()
-    known = contact(world["b"], "a")
+    known = status(world["b"], "a")
     assert (known.gap, "more own records than its log has offsets" in (known.problem or "")) == (None, True)
     with pytest.raises(StoreUnavailableError):
         world["b"].log.replication.skip(TOPIC, 0, "a", 9)
@@ -163,7 +163,7 @@ def test_nothing_is_taken_of_a_body_that_is_damaged(world: RegionWorld, name: st
     peer = world["b"].peers["a"]
     peer.body_seen = BODIES[name]
     assert world["b"].pull().took_records == 0
-    assert contact(world["b"], "a").problem is not None
+    assert status(world["b"], "a").problem is not None
     assert world["b"].segments() == []
     peer.body_seen = lambda body: body
     world.runtime.advance(limits.PEER_PAUSE_MS)
@@ -176,7 +176,7 @@ def test_what_comes_before_a_damaged_segment_is_taken(world: RegionWorld) -> Non
     peer = world["b"].peers["a"]
     peer.body_seen = lambda body: body if b"a2" not in body else damaged(body)
     assert world["b"].pull().took_records == 2
-    assert contact(world["b"], "a").problem is not None
+    assert status(world["b"], "a").problem is not None
     peer.body_seen = lambda body: body
     world.runtime.advance(limits.PEER_PAUSE_MS)
     world["b"].pull()
@@ -219,7 +219,7 @@ def test_nothing_is_taken_unless_both_topics_name_each_other(world: RegionWorld)
     world["a"].append("a1")
     world["a"].log.topics.alter(TOPIC, regions=["a"])
     assert world["b"].pull().took_records == 0
-    assert "does not name" in (contact(world["b"], "a").problem or "")
+    assert "does not name" in (status(world["b"], "a").problem or "")
     world["a"].log.topics.alter(TOPIC, regions=["a", "b"])
     world["b"].log.topics.alter(TOPIC, regions=["b"])
     world.runtime.advance(60_000)
@@ -271,8 +271,8 @@ def test_a_source_whose_log_is_shorter_shows_another_history(world: RegionWorld)
     restored(world, "z0")
     for replicator in (world["b"].own_replicator, world["b"].replicator(world["b"].another())):
         assert replicator.run(TOPIC, 0).took_records == 0
-        (place,) = replicator._contacts._partitions
-        assert "another history" in (replicator._contacts.of(place, "a").problem or "")
+        (place,) = replicator._statuses._partitions
+        assert "another history" in (replicator._statuses.of(*place).status("a").problem or "")
 
 
 def test_a_source_whose_log_differs_shows_another_history(world: RegionWorld) -> None:
@@ -281,8 +281,8 @@ def test_a_source_whose_log_differs_shows_another_history(world: RegionWorld) ->
     restored(world, "z0", "z1", "z2")
     replicator = world["b"].replicator(world["b"].another())  # it compares once in each process
     assert replicator.run(TOPIC, 0).took_records == 0
-    (place,) = replicator._contacts._partitions
-    assert "another history" in (replicator._contacts.of(place, "a").problem or "")
+    (place,) = replicator._statuses._partitions
+    assert "another history" in (replicator._statuses.of(*place).status("a").problem or "")
     assert world["b"].values() == ["a0"]
 
 
@@ -300,7 +300,7 @@ def test_a_source_that_comes_back_with_older_objects_is_known_by_a_process_that_
     for value in ("z3", "z4"):
         world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
         assert world["b"].pull().took_records == 0
-        assert contact(world["b"], "a").has_other_history
+        assert status(world["b"], "a").has_other_history
         world["a"].append(value)
     assert world["b"].values() == ["a0", "a1", "a2"]
 
@@ -314,7 +314,7 @@ def test_a_source_that_was_restored_and_written_on_between_two_looks_is_noticed(
     restored(world, "a0", "z1", "z2", "z3")
     for value in ("z4", "z5"):
         world["b"].pull()
-        assert contact(world["b"], "a").has_other_history
+        assert status(world["b"], "a").has_other_history
         world["a"].append(value)
         world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
     assert world["b"].values() == ["a0", "a1", "a2"]
@@ -340,18 +340,18 @@ def test_a_process_that_took_nothing_itself_notices_it_by_the_note_of_another(
     aborted(world["a"])
     aborted(world["a"], is_ended=not is_open)
     world["b"].pull()
-    note = world["b"].own_replicator._contacts.notes(only_place(world["b"])).get(("a", "a"))
+    note = world["b"].own_replicator._statuses.of(*only_place(world["b"])).notes().get(("a", "a"))
     assert note is not None
     assert note.chain
     restored(world, *(f"z{n}" for n in range(20)))
     log = world["b"].another()
     replicator = world["b"].replicator(log)
     assert replicator.run(TOPIC, 0).took_records == 0
-    assert replicator._contacts.of(only_place(world["b"]), "a").has_other_history
+    assert replicator._statuses.of(*only_place(world["b"])).status("a").has_other_history
 
 
-def only_place(region: Region) -> Place:
-    (place,) = region.own_replicator._contacts._partitions
+def only_place(region: Region) -> tuple[str, int]:
+    (place,) = region.own_replicator._statuses._partitions
     return place
 
 
@@ -378,7 +378,7 @@ def test_an_earlier_life_of_a_sources_topic_is_a_problem_before_anything_is_fetc
     fetched = peer.calls["body"]
     for _ in range(2):
         assert world["b"].pull().took_records == 0
-        assert "shows an earlier life of its topic" in (contact(world["b"], "a").problem or "")
+        assert "shows an earlier life of its topic" in (status(world["b"], "a").problem or "")
         world.runtime.advance(60_000)
     assert peer.calls["body"] == fetched
     assert world["b"].values() == ["a1", "a2"]
@@ -391,7 +391,7 @@ def test_a_source_that_ends_before_what_was_looked_at_shows_another_history(worl
     world["b"].pull()
     restored(world, "a0")
     world["b"].pull()
-    assert contact(world["b"], "a").has_other_history
+    assert status(world["b"], "a").has_other_history
 
 
 def test_a_source_of_an_older_version_says_no_chain_value_and_is_compared_as_before(world: RegionWorld) -> None:
@@ -408,14 +408,14 @@ def test_a_source_of_an_older_version_says_no_chain_value_and_is_compared_as_bef
     assert world["b"].values() == ["a0", "a1", "a2", "a3"]
     restored(world, "a0", "a1", "a2", "z3", "z4")
     world["b"].pull()
-    assert contact(world["b"], "a").has_other_history
+    assert status(world["b"], "a").has_other_history
 
 
 def test_an_older_process_reads_a_link_item_with_chain_values(world: RegionWorld) -> None:
     world["a"].append("a0")
     world["b"].pull()
     place = only_place(world["b"])
-    key = keys.link_item(place.topic_id, place.partition)
+    key = keys.link_item(*place)
     value: Any = world["b"].service.items.get([key])[key].value
     (note,) = value["notes"]
     assert len(note) == 6
@@ -482,7 +482,7 @@ def test_a_skip_passes_a_gap_and_what_follows_is_taken_with_its_numbers(world: R
     world["a"].append("a4", "a5")
     world["a"].log.partitions.trim(TOPIC, 0, 4)  # within the last batch
     world["b"].pull()
-    gap = contact(world["b"], "a").gap
+    gap = status(world["b"], "a").gap
     assert gap is not None
     assert (gap.from_offset, gap.to_offset, gap.records) == (1, 4, 2)
     position = world["b"].origin("a")
@@ -660,7 +660,7 @@ def test_a_marker_that_travels_and_cannot_be_read_stops_the_link(world: RegionWo
     builder.store(world["a"].service.objects)
     world["b"].pull()
     assert world["b"].values() == ["a1"]
-    assert "cannot be read" in (contact(world["b"], "a").problem or "")
+    assert "cannot be read" in (status(world["b"], "a").problem or "")
 
 
 @pytest.mark.parametrize("size", [0, 5, 8])
@@ -682,8 +682,8 @@ def test_a_marker_that_ends_too_early_stops_its_own_link_alone(size: int) -> Non
     world["c"].append("c1")
     assert world["b"].pull().took_records == 1
     assert world["b"].values() == ["c1"]
-    assert "cannot be read" in (contact(world["b"], "a").problem or "")
-    assert world["b"].own_replicator.look(TOPIC, 0).next_ms == limits.PEER_PAUSE_MS
+    assert "cannot be read" in (status(world["b"], "a").problem or "")
+    assert world["b"].own_replicator.find_work(TOPIC, 0).next_ms == limits.PEER_PAUSE_MS
     world.close()
 
 

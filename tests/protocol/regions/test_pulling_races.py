@@ -12,9 +12,8 @@ from fenceline import limits
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.ports import Delete, Item, ItemKey, NoAnswer, Unavailable
-from fenceline.regions.link_item import Link, LinkValue, Seen, value_of
-from fenceline.regions.replicator import Run
-from fenceline.regions.scan_notes import ScanNote
+from fenceline.regions.link_item import Link, LinkValue, ScanNote, Seen, value_of
+from fenceline.regions.replicator import RunResult
 from tests.support.patience import PATIENCE_S
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, Gate, append, is_unavailable, loses_answer, moves
@@ -51,7 +50,7 @@ def test_two_pullers_at_once_append_each_record_once(world: RegionWorld, monkeyp
     first, second = world["b"].replicator(world["b"].another()), world["b"].replicator(world["b"].another())
     gate = Gate()
     world["b"].service.objects.plan("create", gate)
-    took: list[Run] = []
+    took: list[RunResult] = []
     thread = threading.Thread(target=lambda: took.append(first.run(TOPIC, 0)))
     thread.start()
     assert gate.reached.wait(PATIENCE_S)
@@ -59,7 +58,7 @@ def test_two_pullers_at_once_append_each_record_once(world: RegionWorld, monkeyp
     world["a"].append("a10")
     gate.opened.set()
     thread.join(PATIENCE_S)
-    assert took == [Run(1, None)]  # what it had prepared is outdated: it begins anew
+    assert took == [RunResult(1, None)]  # what it had prepared is outdated: it begins anew
     assert world["b"].values() == [f"a{n}" for n in range(11)]
 
 
@@ -86,6 +85,27 @@ def test_a_puller_that_was_overtaken_in_another_life_appends_nothing_of_the_old_
     assert world["b"].values() == ["new1", "new2"]
 
 
+def test_two_runs_of_one_process_see_one_history(world: RegionWorld) -> None:
+    """The second run moves the position, and with it the scan note, while the first one's question is under way."""
+    b, peer = world["b"], world["b"].peers["a"]
+    world["a"].append("a1")
+    assert b.pull().took_records == 1
+    world["a"].append("a2")
+    took: list[RunResult] = []
+
+    def overtaken(answer: Any) -> Any:
+        peer.segments_seen = lambda later: later
+        took.append(b.pull())
+        return answer
+
+    peer.segments_seen = overtaken
+    took.append(b.pull())
+    assert sum(run.took_records for run in took) == 1
+    (known,) = b.own_replicator._statuses._partitions.values()
+    assert known.status("a").problem is None
+    assert b.values() == ["a1", "a2"]
+
+
 def test_local_writers_that_win_the_offset_shift_the_batches_and_lose_nothing(world: RegionWorld) -> None:
     world["a"].append("a1")
     local = world["b"].another()
@@ -106,7 +126,7 @@ def test_a_process_that_finds_the_lease_taken_wakes_the_holder(world: RegionWorl
     holder = link(world["b"])
     assert holder.enter()
     world["a"].append("a1")
-    assert world["b"].pull() == Run(0, None)
+    assert world["b"].pull() == RunResult(0, None)
     assert world["b"].values() == []
     assert link_of(world["b"]).again == 1
     assert not holder.leave()  # it was woken: it goes round once more
@@ -125,18 +145,18 @@ def test_a_wake_up_between_the_last_look_and_the_leaving_is_not_lost(world: Regi
     world["a"].append("a1")
     peer = world["b"].peers["a"]
     other = world["b"].replicator(world["b"].another())
-    woken: list[Run] = []
+    woken: list[RunResult] = []
 
     def wake_late(operation: str, key: str) -> None:
         # The holder leaves by its second write of the link item: between its look and that, records come.
         if operation == "write" and key == "link" and peer.calls["body"] and not woken:
-            woken.append(Run(-1, None))
+            woken.append(RunResult(-1, None))
             world["a"].append("a2")
             woken[0] = other.run(TOPIC, 0)
 
     world["b"].service.items.on_call = wake_late
     assert world["b"].pull().took_records == 2
-    assert woken == [Run(0, None)]
+    assert woken == [RunResult(0, None)]
     assert world["b"].values() == ["a1", "a2"]
     assert link_of(world["b"]).holder == ""
 
@@ -176,7 +196,7 @@ def test_a_wake_up_before_an_unanswered_attempt_to_take_the_lease_is_repeated_is
     def lose_answer(call: Any) -> Any:
         call()
         world["a"].append("a2")  # after the look of the process that takes the lease
-        assert other.run(TOPIC, 0) == Run(0, None)
+        assert other.run(TOPIC, 0) == RunResult(0, None)
         raise NoAnswer("the answer was lost")
 
     world["b"].service.items.plan("write", lose_answer)
@@ -195,7 +215,7 @@ def test_a_wake_up_of_a_holder_that_died_is_not_lost(world: RegionWorld) -> None
         if operation == "write" and not writes:
             writes.append(key)
             world["a"].append("a2")
-            assert others[1].run(TOPIC, 0) == Run(0, None)
+            assert others[1].run(TOPIC, 0) == RunResult(0, None)
             world.runtime.advance(limits.LINK_LEASE_MS)
 
     world["b"].service.items.on_call = wake_first

@@ -258,12 +258,12 @@ def test_an_update_moves_no_cursor_beyond_its_own_offset() -> None:
     regions = both()
     here = regions.state("b").next_offset
     position = {"b": (regions.partition("b").topic_id, here + 3)}
-    regions.work("a").append(UpdateEntry(Updates([Update(SUB, "s", position)])))
+    regions.job("a").append(UpdateEntry(Updates([Update(SUB, "s", position)])))
     regions.pull("b", "a")
     regions["b"].append("b3", "b4", "b5")
-    snapshots.start(regions.work("a"))
+    snapshots.start(regions.job("a"))
     regions.pull("b", "a")
-    snapshots.answer(regions.work("b"), regions.state("b").regions)
+    snapshots.answer(regions.job("b"), regions.state("b").regions)
     before = regions.unread("b")
     regions.tick("b")
     assert regions.unread("b") == before
@@ -286,7 +286,7 @@ class Raw(Updates):
 def say(regions: Ticking, name: str, *updates: Any) -> None:
     """Let a region send one UPDATE marker."""
     made = [one.to_value() if isinstance(one, Update) else one for one in updates]
-    regions.work(name).append(UpdateEntry(Raw(made)))
+    regions.job(name).append(UpdateEntry(Raw(made)))
 
 
 def claim(regions: Ticking, position: int, subscription: str = SUB) -> Update:
@@ -430,7 +430,7 @@ def test_a_marker_whose_updates_take_minutes_is_applied(monkeypatch: pytest.Monk
     assert regions.tick("b") == 0, "the second marker is left, and due at once"
     assert [regions.cursor("b", subscription=name).mark for name in many] == [given] * len(many)
     regions.tick("b")
-    assert regions.work("b").link.applied_to >= regions.state("b").regions.update_next
+    assert regions.job("b").link.applied_to >= regions.state("b").regions.update_next
 
 
 def test_the_updates_of_a_region_make_a_bounded_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_a_suspended_region_is_not_asked() -> None:
     assert [asked.regions for asked in regions.state("a").regions.asked] == [("b",)]
     suspend(regions["a"].log, "b")
     with pytest.raises(InvalidRequestError):
-        snapshots.start(regions.work("a"))
+        snapshots.start(regions.job("a"))
 
 
 def suspend(log: Log, region: str) -> None:
@@ -77,14 +77,14 @@ def suspend(log: Log, region: str) -> None:
 
 def test_an_operator_takes_a_snapshot_without_subscriptions_or_data() -> None:
     regions = Ticking.of("a", "b")
-    assert snapshots.start(regions.work("a"), snapshot_id="mine") == "mine"
-    assert snapshots.start(regions.work("a"), snapshot_id="mine") == "mine"
+    assert snapshots.start(regions.job("a"), snapshot_id="mine") == "mine"
+    assert snapshots.start(regions.job("a"), snapshot_id="mine") == "mine"
     regions.settle()
     assert [done.snapshot_id for done in regions.state("a").regions.snapshots] == ["mine"]
     for _ in range(8):
-        snapshots.start(regions.work("a"))
+        snapshots.start(regions.job("a"))
     with pytest.raises(ThrottledError):
-        snapshots.start(regions.work("a"))
+        snapshots.start(regions.job("a"))
 
 
 def test_what_is_not_final_is_repeated_ever_more_slowly_until_it_is() -> None:
@@ -255,7 +255,7 @@ def test_a_cursor_that_an_update_moved_sends_none_in_turn() -> None:
     regions.acknowledge("a", regions.state("a").data_next - 1)
     regions.settle()
     assert regions.unread("b") == []
-    snapshots.start(regions.work("b"))
+    snapshots.start(regions.job("b"))
     regions.settle()
     assert regions.state("b").regions.snapshots
     assert regions.updates("b") == []

@@ -14,8 +14,9 @@ from fenceline.append.entries.region_markers import ResponseEntry, SkipEntry
 from fenceline.format.region_markers import Skip
 from fenceline.log.state import TentativeState
 from fenceline.log.tail import verified_tail
-from fenceline.regions.own_link import OwnLink
-from fenceline.regions.work import append_marker
+from fenceline.regions.apply_source import apply
+from fenceline.regions.direct_source import DirectSource
+from fenceline.regions.partition_job import append_marker
 from tests.support.regions import RegionWorld
 from tests.support.service import TOPIC, appender_of
 
@@ -33,11 +34,13 @@ def pull(world: RegionWorld, here: str, source: str, partition: int = 0) -> int:
     log = world[here].log
     appender = appender_of(log, partition)
     appender.partition.open()
-    link = OwnLink(appender.partition, world[here].peers[source], log.replication._contacts)
-    found, records = link.look(), 0
+    statuses = log.replication._statuses
+    peers = statuses.of(appender.partition.topic_id, partition)
+    link = DirectSource(appender.partition, world[here].peers[source], peers)
+    found, records = link.fetch(), 0
     while found is not None:
-        records += link.take(found, appender, lambda: True).records
-        found = link.look()
+        records += apply(found, appender, statuses.gather, lambda: True).records
+        found = link.fetch()
     return records
 
 

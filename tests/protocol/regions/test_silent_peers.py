@@ -27,7 +27,7 @@ def lag_ms(world: RegionWorld, *, is_fresh: bool = False) -> int:
     """Let region b look at the partition, by a fresh process or the one before, and return what it measures."""
     log = world["b"].another() if is_fresh else world["b"].log
     assert log.replication.run(TOPIC, 0).took_records == 0
-    return log.replication.measured(TOPIC, 0).lag_ms
+    return log.replication.alarm_figures(TOPIC, 0).lag_ms
 
 
 def item(world: RegionWorld) -> LinkValue:

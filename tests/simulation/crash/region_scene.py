@@ -21,7 +21,7 @@ from fenceline.format.batch import decode
 from fenceline.format.segment import Segment
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import SegmentList
-from fenceline.regions import ticks
+from fenceline.regions import due_work
 from fenceline.regions.peer import PeerProblem, PeerTopic
 from fenceline.service.log import Log
 from fenceline.subscriptions import cursor_store
@@ -320,7 +320,7 @@ def _mark(scene: Scene, region: str, partition: int) -> int | None:
 def _nothing_is_due(scene: Scene, process: Process) -> None:
     beside, stored = beside_of(scene), scene.stored()
     for one in replicated_in(stored):
-        look = scene.process().log.replication._replicator.look(TOPIC, one.partition)
+        look = scene.process().log.replication._replicator.find_work(TOPIC, one.partition)
         assert not look.is_due, f"still due: {look}"
         assert one.state.regions.unanswered == ()
         assert all(asked.local is None for asked in one.state.regions.asked)
@@ -340,7 +340,7 @@ def _nothing_is_due(scene: Scene, process: Process) -> None:
 def _due_there(region: Region, partition: int) -> bool:
     here = region.own_replicator._open(TOPIC, partition)
     assert here is not None
-    return ticks.is_due(here.work)
+    return due_work.is_due(here.job)
 
 
 def _all_is_passed(scene: Scene) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fenceline.errors import FencelineError
-from fenceline.regions import applying, own_link, source_batches, telling, updates
+from fenceline.regions import announce_subscriptions, apply_updates, direct_source, source_batches
 from fenceline.regions.link_item import Link
-from fenceline.regions.work import Work
+from fenceline.regions.partition_job import PartitionJob
 from fenceline.subscriptions.cursor_store import Stored
 from tests.simulation.crash.matrix import Strike, deaths_behind_writes, run_writes
 from tests.simulation.crash.region_operations import REGION_OPERATIONS
@@ -62,46 +62,46 @@ def test_a_record_that_is_passed_over_is_found(monkeypatch: pytest.MonkeyPatch) 
     def forgetful(*told: Any, **more: Any) -> Any:
         return [one for one in looked_at(*told, **more) if one.number != 2]
 
-    monkeypatch.setattr(own_link, "looked_at", forgetful)
+    monkeypatch.setattr(direct_source, "looked_at", forgetful)
     with pytest.raises((AssertionError, FencelineError), match="I17"):
         run_of("pull: a known link")
 
 
 def test_an_aborted_record_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = own_link.OwnLink._segments
+    ask = direct_source.DirectSource._segments
 
-    def credulous(self: own_link.OwnLink, *told: Any) -> Any:
+    def credulous(self: direct_source.DirectSource, *told: Any) -> Any:
         answer = ask(self, *told)
         return answer and replace(answer, segments=[replace(one, aborted=[]) for one in answer.segments])
 
-    monkeypatch.setattr(own_link.OwnLink, "_segments", credulous)
+    monkeypatch.setattr(direct_source.DirectSource, "_segments", credulous)
     with pytest.raises(AssertionError):
         run_of("pull: several segments")
 
 
 def test_an_update_that_is_cleared_before_it_is_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    send = updates.send
+    send = announce_subscriptions.send
 
     def hasty(context: Any, appender: Any, cursors: list[Stored], wait_ms: int) -> None:
         for stored in cursors:
             if stored.cursor.cache.due is not None:
-                updates._clear(context, stored)
+                announce_subscriptions._clear(context, stored)
         send(context, appender, cursors, wait_ms)
 
-    monkeypatch.setattr(updates, "send", hasty)
+    monkeypatch.setattr(announce_subscriptions, "send", hasty)
     with pytest.raises(AssertionError, match="I24"):
         run_of("acknowledgement and UPDATE")
 
 
 def test_a_subscription_that_is_told_before_its_update_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    tell = telling.tell
+    announce = announce_subscriptions.announce
 
-    def hasty(work: Work, subscriptions: Any) -> None:
+    def hasty(job: PartitionJob, subscriptions: Any) -> None:
         for one in subscriptions:
-            telling._note(work, one)
-        tell(work, subscriptions)
+            announce_subscriptions._note(job, one)
+        announce(job, subscriptions)
 
-    monkeypatch.setattr(telling, "tell", hasty)
+    monkeypatch.setattr(announce_subscriptions, "announce", hasty)
     with pytest.raises(AssertionError, match="never heard of a subscription"):
         run_of("telling")
 
@@ -117,15 +117,15 @@ class Lost:
 
 
 def test_an_update_that_is_remembered_before_it_is_applied_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    apply_all = applying.apply_all
+    apply_all = apply_updates.apply_all
 
-    def hasty(work: Work, tail: Any) -> bool:
-        assert isinstance(work.link, Link)
-        work.link.applied(tail.state.regions.update_next)
-        work.link._write(work.link.value)
-        return apply_all(replace(work, link=Lost()), tail)
+    def hasty(job: PartitionJob, tail: Any) -> bool:
+        assert isinstance(job.link, Link)
+        job.link.applied(tail.state.regions.update_next)
+        job.link._write(job.link.value)
+        return apply_all(replace(job, link=Lost()), tail)
 
-    monkeypatch.setattr(applying, "apply_all", hasty)
+    monkeypatch.setattr(apply_updates, "apply_all", hasty)
     with pytest.raises(AssertionError, match="I24"):
         run_of("UPDATE applied: cursor moved")
 
@@ -134,6 +134,6 @@ def test_an_update_that_passes_what_was_not_offered_is_found(monkeypatch: pytest
     def boundless(partition: Any, tail: Any, cursor: Any, found: Any) -> Any:
         return cursor.moved_elsewhere(found.offset)
 
-    monkeypatch.setattr(applying, "moved", boundless)
+    monkeypatch.setattr(apply_updates, "moved", boundless)
     with pytest.raises(AssertionError, match="I22"):
         run_of("RESPONSE")

@@ -30,11 +30,18 @@ from fenceline.append.entries.replicated import ReplicatedEntry
 from fenceline.log import region_state
 from fenceline.log.region_state import Asked
 from fenceline.model.results import SegmentList
-from fenceline.regions import applying, own_link, source_batches, standing, telling, ticks
-from fenceline.regions.forwarding import Forwarding
-from fenceline.regions.own_link import OwnLink
-from fenceline.regions.packing import Packer
-from fenceline.regions.replicator import Here, Replicator
+from fenceline.regions import (
+    announce_subscriptions,
+    apply_updates,
+    direct_source,
+    due_work,
+    resume_point,
+    source_batches,
+)
+from fenceline.regions.direct_source import DirectSource
+from fenceline.regions.relay_source import RelaySource
+from fenceline.regions.replicator import OpenPartition, Replicator
+from fenceline.regions.source_batches import Packer
 from fenceline.subscriptions import backlog, cursors
 from fenceline.subscriptions.items import Cursor
 from fenceline.subscriptions.snapshot_cache import SnapshotCache
@@ -66,7 +73,7 @@ def appends_whatever_the_position_is(patch: Patch) -> None:
 @GUARDS.guard(plans.lives, seed=11)
 def goes_on_in_another_life(patch: Patch) -> None:
     """Go on in another life of the source's topic from the position of the earlier one (I20)."""
-    patch.setattr(own_link, "_in_life", lambda position, topic_id: position)
+    patch.setattr(direct_source, "_in_life", lambda position, topic_id: position)
 
 
 @GUARDS.guard(plans.old_answers, seed=28)
@@ -79,13 +86,13 @@ def takes_an_earlier_life_again(patch: Patch) -> None:
 @GUARDS.guard(plans.transactions, seed=3)
 def takes_what_is_not_decided(patch: Patch) -> None:
     """Take a source's batches up to its end, not up to its last stable offset."""
-    asked = OwnLink._segments
+    asked = DirectSource._segments
 
-    def hasty(self: OwnLink, offset: int | None, limit: int) -> SegmentList | None:
+    def hasty(self: DirectSource, offset: int | None, limit: int) -> SegmentList | None:
         answer = asked(self, offset, limit)
         return None if answer is None else _to_its_end(answer)
 
-    patch.setattr(OwnLink, "_segments", hasty)
+    patch.setattr(DirectSource, "_segments", hasty)
 
 
 def _to_its_end(answer: SegmentList) -> SegmentList:
@@ -121,20 +128,20 @@ def counts_what_was_aborted(patch: Patch) -> None:
         if self._records and numbers:
             self._count = max(self._count, numbers[-1])
 
-    patch.setattr(own_link, "looked_at", noting)
+    patch.setattr(direct_source, "looked_at", noting)
     patch.setattr(Packer, "pass_by", counting)
 
 
 @GUARDS.guard(plans.transactions, seed=1)
 def notes_a_scan_of_what_is_not_decided(patch: Patch) -> None:
     """Note that a source was looked at to its end, not to its last stable offset."""
-    stood = standing.standing
+    stood = resume_point.resume_point
 
     def hasty(partition: int, region: str, position: Any, note: Any, answer: SegmentList) -> Any:
         found = stood(partition, region, position, note, answer)
         return found._replace(end=max(found.end, answer.position), number=answer.stable_own_records)
 
-    patch.setattr(own_link, "standing", hasty)
+    patch.setattr(direct_source, "resume_point", hasty)
 
 
 # Snapshots (I21)
@@ -218,7 +225,7 @@ def passes_earlier_lives(patch: Patch) -> None:
 @GUARDS.guard(plans.trims, seed=22)
 def passes_what_the_sender_never_had(patch: Patch) -> None:
     """Let an UPDATE pass numbers that the sender's region skipped, or came too late for."""
-    patch.setattr(applying, "_had_below", lambda partition, tail, mark, position, starts: position)
+    patch.setattr(apply_updates, "_had_below", lambda partition, tail, mark, position, starts: position)
 
 
 @GUARDS.guard(plans.cuts, seed=117)
@@ -231,14 +238,14 @@ def moves_backwards(patch: Patch) -> None:
             return judged(partition, tail, cursor, found)
         return cursor.moved_elsewhere(position)
 
-    judged = applying.moved
-    patch.setattr(applying, "moved", moved)
+    judged = apply_updates.moved
+    patch.setattr(apply_updates, "moved", moved)
 
 
 @GUARDS.guard(plans.lives, seed=22)
 def moves_in_another_life(patch: Patch) -> None:
     """Take a position for one in the present life of the topic here (I20)."""
-    judged = applying.moved
+    judged = apply_updates.moved
 
     def moved(partition: Any, tail: Any, cursor: Cursor, found: Any) -> Cursor | None:
         here = partition.context.region
@@ -247,7 +254,7 @@ def moves_in_another_life(patch: Patch) -> None:
             positions[here] = partition.topic_id, positions[here][1]
         return judged(partition, tail, cursor, found._replace(update=replace(found.update, positions=positions)))
 
-    patch.setattr(applying, "moved", moved)
+    patch.setattr(apply_updates, "moved", moved)
 
 
 @GUARDS.guard(plans.trims, seed=20)
@@ -259,13 +266,13 @@ def sends_what_retention_passed(patch: Patch) -> None:
         return replace(cursor, cache=cursor.cache.noted(tail.state.regions.snapshots, mark))
 
     patch.setattr(cursors, "noted", noted)
-    patch.setattr(ticks, "noted", noted)
+    patch.setattr(due_work, "noted", noted)
 
 
 @GUARDS.guard(plans.cuts, seed=1)
 def tells_no_region(patch: Patch) -> None:
     """Leave it to its first position to say that a subscription exists."""
-    patch.setattr(telling, "untold", lambda work, subscriptions: ())
+    patch.setattr(announce_subscriptions, "unannounced", lambda job, subscriptions: ())
 
 
 @GUARDS.guard(plans.the_last_reader, seed=5)
@@ -278,16 +285,16 @@ def keeps_in_memory_what_is_due(patch: Patch) -> None:
 @GUARDS.guard(plans.the_last_reader, seed=7)
 def looks_at_no_cursor_later(patch: Patch) -> None:
     """Leave it to the next acknowledgement to consider the snapshots that came since."""
-    patch.setattr(ticks, "_moves", lambda *told: [])
+    patch.setattr(due_work, "_moves", lambda *told: [])
 
 
 # Forwarding (I19)
 
 
-def _with_sources(patch: Patch, changed: Callable[[Replicator, Here], Any]) -> None:
+def _with_sources(patch: Patch, changed: Callable[[Replicator, OpenPartition], Any]) -> None:
     opened = Replicator._open
 
-    def other(self: Replicator, name: str, partition: int) -> Here | None:
+    def other(self: Replicator, name: str, partition: int) -> OpenPartition | None:
         here = opened(self, name, partition)
         return None if here is None else here._replace(sources=changed(self, here))
 
@@ -298,11 +305,11 @@ def _with_sources(patch: Patch, changed: Callable[[Replicator, Here], Any]) -> N
 def forwards_for_everybody(patch: Patch) -> None:
     """Take a region's records from third ones, though it is not suspended."""
 
-    def more(self: Replicator, here: Here) -> Any:
+    def more(self: Replicator, here: OpenPartition) -> Any:
         others = [
-            Forwarding(here.work.partition, self._peers[lender], region, self._contacts)
-            for region in here.work.others
-            for lender in here.work.others
+            RelaySource(here.job.partition, self._peers[lender], region, here.peers)
+            for region in here.job.others
+            for lender in here.job.others
             if region != lender
         ]
         return [*here.sources, *others]
@@ -313,13 +320,13 @@ def forwards_for_everybody(patch: Patch) -> None:
 @GUARDS.guard(plans.losses, seed=0)
 def forwards_for_nobody(patch: Patch) -> None:
     """Leave a suspended region's records where they are."""
-    _with_sources(patch, lambda self, here: [one for one in here.sources if isinstance(one, OwnLink)])
+    _with_sources(patch, lambda self, here: [one for one in here.sources if isinstance(one, DirectSource)])
 
 
 @GUARDS.guard(plans.skips, seed=124)
 def forwards_beyond_a_skip(patch: Patch) -> None:
     """Take from a peer what comes after records that an operator gave up there."""
-    patch.setattr(Forwarding, "has_skip", lambda self, *of: False)
+    patch.setattr(RelaySource, "has_skip", lambda self, *of: False)
 
 
 @pytest.mark.parametrize("guard", GUARDS.all, ids=str)

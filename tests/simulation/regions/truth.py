@@ -158,7 +158,7 @@ class RegionsTruth:
                 raise Violation(f"I17: not committed: {region} {named}")
         if taken is not None and replicated.count < taken:
             raise Violation(f"I18: the position goes back: {region} {origin} {taken} {replicated}")
-        begins = source.start_number() if taken is None else taken  # a first contact begins at the log start
+        begins = source.start_number() if taken is None else taken  # a first status begins at the log start
         lost = [
             kept
             for kept in source.records

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fenceline.errors import StoreUnavailableError
-from fenceline.regions.replicator import Run
+from fenceline.regions.replicator import RunResult
 from fenceline_cli.dev_server import replicate_loop
 from fenceline_cli.dev_server.replicate_loop import ReplicateLoop
 from tests.support.patience import wait_until
@@ -27,7 +27,7 @@ class FakeLog:
         self.memory: dict[Place, object] = {}
         self.looks: Counter[Place] = Counter()  # at what is remembered
         self.runs: Counter[Place] = Counter()
-        self.on_run: Callable[[Place], Run] = lambda _: Run(0, None)
+        self.on_run: Callable[[Place], RunResult] = lambda _: RunResult(0, None)
         self.wrong: dict[str, str] = {}
         self.context: Any = self
         self.peers = peers
@@ -40,7 +40,7 @@ class FakeLog:
         self.looks[place] += 1
         return self.memory.get(place)
 
-    def run(self, *place: Any, is_alone: bool) -> Run:
+    def run(self, *place: Any, is_alone: bool) -> RunResult:
         self.runs[place] += 1
         return self.on_run(place)
 
@@ -93,10 +93,10 @@ def test_a_log_without_peers_has_no_thread(begin: Any) -> None:
 def test_a_partition_that_waits_holds_no_other_one_up(begin: Any) -> None:
     log, gate = FakeLog(("t", 0), ("t", 1)), threading.Event()
 
-    def run(place: Place) -> Run:
+    def run(place: Place) -> RunResult:
         if place == ("t", 0):
             gate.wait()
-        return Run(1, None)
+        return RunResult(1, None)
 
     log.on_run = run
     loop = begin(log)
@@ -164,10 +164,10 @@ def test_a_store_that_fails_is_reported_and_the_next_run_tries_again(begin: Any,
     is_failing = threading.Event()
     is_failing.set()
 
-    def run(_: Place) -> Run:
+    def run(_: Place) -> RunResult:
         if is_failing.is_set():
             raise StoreUnavailableError("a store could not be reached")
-        return Run(0, None)
+        return RunResult(0, None)
 
     log.on_run = run
     begin(log)
@@ -182,7 +182,7 @@ def test_a_store_that_fails_is_reported_and_the_next_run_tries_again(begin: Any,
 def test_a_mistake_of_the_program_is_reported_and_the_next_run_tries_again(begin: Any, lines: list[str]) -> None:
     log = FakeLog(("t", 0))
 
-    def run(_: Place) -> Run:
+    def run(_: Place) -> RunResult:
         raise ZeroDivisionError
 
     log.on_run = run

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fenceline import limits
 from fenceline.format.segment import Replicated
-from fenceline.regions.packing import Packed, Packer
+from fenceline.regions.source_batches import Packed, Packer
 
 
 def packed(packer: Packer) -> list[Packed]:

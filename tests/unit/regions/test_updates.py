@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fenceline import limits
 from fenceline.format.region_markers import Update, Updates
-from fenceline.regions.updates import pages
+from fenceline.regions.announce_subscriptions import pages
 
 
 @given(st.lists(st.integers(0, 64), max_size=300))

@@ -28,7 +28,7 @@ from fenceline.log.tail import Tail, check_read, verified_tail
 from fenceline.ports import Change
 from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
-from fenceline.regions.work import Work
+from fenceline.regions.partition_job import PartitionJob
 from fenceline.subscriptions import backlog, cursor_store
 from fenceline.subscriptions.cursor_store import Stored, change_of
 from fenceline.subscriptions.cursors import exists
@@ -36,7 +36,7 @@ from fenceline.subscriptions.items import Cursor, Heard, SubscriptionItem, subsc
 from fenceline.subscriptions.lifecycle import creation, new_subscription
 
 
-class Found(NamedTuple):
+class ReceivedUpdate(NamedTuple):
     """An UPDATE of another region, and the offset of its marker here."""
 
     update: Update
@@ -48,7 +48,7 @@ class Found(NamedTuple):
         return self.update.positions.get(region, ("", 0))
 
 
-def apply_all(work: Work, tail: Tail) -> bool:
+def apply_all(job: PartitionJob, tail: Tail) -> bool:
     """Apply the other regions' UPDATEs that were not applied, of up to 1,000 segments. Return True if those were all.
 
     After 9 s the rest is left to the next call.
@@ -59,27 +59,27 @@ def apply_all(work: Work, tail: Tail) -> bool:
         FencelineError, StoreFact: Some were not applied. The next call begins with the first that was not remembered.
         StaleTopicId: The name leads elsewhere.
     """
-    partition, end = work.partition, tail.state.regions.update_next
-    start, room = max(work.link.applied_to, tail.bounds.log_start_offset), _Room(work)
-    now_ms = work.context.runtime.monotonic_ms
+    partition, end = job.partition, tail.state.regions.update_next
+    start, room = max(job.link.applied_to, tail.bounds.log_start_offset), _Room(job)
+    now_ms = job.context.runtime.monotonic_ms
     until_ms = now_ms() + limits.UPDATES_TICK_MS
     for looked_at, segment in enumerate(_segments(partition, tail, start, end), 1):
         at: int | None = None  # of the marker that is applied now
         for found in _updates_in(segment):
-            if found.offset < work.link.applied_to:
+            if found.offset < job.link.applied_to:
                 continue
             if at not in (None, found.offset):
-                work.link.applied(found.offset)
+                job.link.applied(found.offset)
                 if now_ms() >= until_ms:
                     return False
             at = found.offset
-            if not _apply(work, tail, found, room):
+            if not _apply(job, tail, found, room):
                 return False
-        work.link.applied(segment.next_offset)
+        job.link.applied(segment.next_offset)
         is_over = looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT or now_ms() >= until_ms
         if is_over and segment.next_offset < end:  # before another is read: the tail may be old by now
             return False
-    work.link.applied(max(end, work.link.applied_to))
+    job.link.applied(max(end, job.link.applied_to))
     return True
 
 
@@ -104,7 +104,7 @@ def _segments(partition: Partition, tail: Tail, start: int, end: int) -> Iterato
             base = segment.next_offset
 
 
-def _updates_in(segment: Segment) -> Iterator[Found]:
+def _updates_in(segment: Segment) -> Iterator[ReceivedUpdate]:
     if segment.metadata.replicated is None:
         return
     for at, header in segment.batches:
@@ -117,7 +117,7 @@ def _updates_in(segment: Segment) -> Iterator[Found]:
         except MalformedBatch:  # a peer's mistake stops nothing
             continue
         for update in () if updates is None else updates.updates:
-            yield Found(update, header.base_offset, segment.metadata.origin)
+            yield ReceivedUpdate(update, header.base_offset, segment.metadata.origin)
 
 
 class _Room:
@@ -126,27 +126,27 @@ class _Room:
     A hostile region could name any number of them. It leaves the others' room as it is.
     """
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, job: PartitionJob) -> None:
+        self._job = job
         self._made: Counter[str] | None = None
 
     def take(self, region: str) -> bool:
         """Take the room of one; return ``False`` if there is none."""
         if self._made is None:
-            items = cursor_store.query(self._work.context, keys.subscription_items(self._work.partition.topic_id))
+            items = cursor_store.query(self._job.context, keys.subscription_items(self._job.partition.topic_id))
             known = (subscription_from_item(item).heard for item in items)
             self._made = Counter(heard.region for heard in known if heard is not None)
         self._made[region] += 1
         return self._made[region] <= limits.HEARD_SUBSCRIPTIONS_MAX
 
 
-def _apply(work: Work, tail: Tail, found: Found, room: _Room) -> bool:
+def _apply(job: PartitionJob, tail: Tail, found: ReceivedUpdate, room: _Room) -> bool:
     """Apply one update: create the subscription if it is missing and has room, move its cursor, take over the advice.
 
     Return False if the cursor was moved a part of the way, and the update must be applied once more.
     """
-    context, update = work.context, found.update
-    partition, has_room = work.partition, False
+    context, update = job.context, found.update
+    partition, has_room = job.partition, False
     for attempt in Attempts(context.runtime, "the cursor that another region has moved"):
         with attempt:
             if not partition.is_young(tail.look):  # a marker may take minutes: with the tick's own, no retry ends
@@ -158,7 +158,7 @@ def _apply(work: Work, tail: Tail, found: Found, room: _Room) -> bool:
                 has_room = room.take(found.sender)
                 if not has_room:
                     return True
-            owner = _created(work, found) if known is None else known
+            owner = _created(job, found) if known is None else known
             stored = Stored(owner, partition.partition)
             if known is not None:
                 (stored,) = cursor_store.read(context, owner, [partition.partition])
@@ -173,11 +173,11 @@ def _apply(work: Work, tail: Tail, found: Found, room: _Room) -> bool:
     raise AssertionError
 
 
-def _created(work: Work, found: Found) -> SubscriptionItem:
+def _created(job: PartitionJob, found: ReceivedUpdate) -> SubscriptionItem:
     """Return a subscription as another region's UPDATE creates it: at earliest, told to all by that region."""
-    made = new_subscription(work.context, work.topic.topic, found.update.subscription, is_replicated=True)
+    made = new_subscription(job.context, job.topic.topic, found.update.subscription, is_replicated=True)
     heard = Heard(made.created_at, found.sender)
-    made = replace(made, told=tuple(work.others), is_active=False, heard=heard)
+    made = replace(made, told=tuple(job.others), is_active=False, heard=heard)
     return _advised(made, found.update)
 
 
@@ -205,7 +205,7 @@ def _of_subscription(
     return () if changed is known else [change_of(known, changed)]
 
 
-def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cursor | None:
+def moved(partition: Partition, tail: Tail, cursor: Cursor, found: ReceivedUpdate) -> Cursor | None:
     """Return the cursor as an UPDATE moves it; ``None`` if it does not.
 
     Raises:

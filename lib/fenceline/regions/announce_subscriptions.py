@@ -1,11 +1,18 @@
-"""Updates: how the other regions learn where a subscription's cursor is (DESIGN.md, "Cursors in several regions").
+"""UPDATEs: how the other regions learn that a subscription exists, and where its cursor is.
+
+DESIGN.md, "Cursors in several regions".
 
 Rule: an UPDATE is appended while something is due, and only then is that cleared. So it is sent at least once (I23).
 The process that acknowledges sends it, at most once a second in a partition. Else a tick does.
 
+Rule: an UPDATE without positions says that a subscription exists, in partition 0, before a failover could need it. Only
+after its append does the subscription's item name the regions that it is for (I23). So each region of the topic hears
+of it at least once, also one that is added later. The region where it was made says it again each week: what is named
+no longer expires in the others.
+
 Rule: an acknowledgement neither waits for another region nor fails because of an UPDATE (I25).
 
-Not here: what becomes due (``subscriptions.snapshot_cache``), and what another region does with it (``applying``).
+Not here: what becomes due (``subscriptions.snapshot_cache``), and what another region does with it (``apply_updates``).
 """
 
 from __future__ import annotations
@@ -24,12 +31,13 @@ from fenceline.errors import FencelineError
 from fenceline.format.region_markers import Update, Updates
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partitions
-from fenceline.ports import StoreFact
-from fenceline.regions.work import append_marker
+from fenceline.ports import NoAnswer, StoreFact, VersionMoved
+from fenceline.regions.partition_job import PartitionJob, append_marker
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursor_store import Stored, change_of
 from fenceline.subscriptions.items import SubscriptionItem
 
+PARTITION = 0  # the one with these UPDATEs
 _ACKNOWLEDGED_MS = 1_000  # for which an acknowledgement waits for its UPDATE, beside a create
 _AROUND_BYTES = 256  # of a marker's value, around its updates
 _PARTITIONS_MAX = 10_000  # of which one process remembers the last UPDATE
@@ -89,6 +97,46 @@ def _clear(context: Context, stored: Stored) -> None:
             cursor_store.write(context, [cursor_store.move(context, stored, replace(stored.cursor, cache=cache))])
             return
         (stored,) = cursor_store.read(context, stored.subscription, [stored.partition])
+
+
+def unannounced(job: PartitionJob, subscriptions: Sequence[SubscriptionItem]) -> Sequence[SubscriptionItem]:
+    """Return those of the replicated subscriptions of which some region of the topic may not have heard.
+
+    A region that was removed is forgotten by this, too. If it is added again, its topic may be another one.
+    """
+    if job.partition.partition != PARTITION:
+        return ()
+    others, now_ms = set(job.others), job.context.runtime.now_ms()
+
+    def is_due(one: SubscriptionItem) -> bool:
+        # Only where it was made, or switched on: else two regions would keep alive what was deleted everywhere.
+        is_silent = one.is_active and not 0 <= now_ms - one.told_at < limits.TELL_AGAIN_MS
+        return set(one.told) != others or is_silent
+
+    return [one for one in subscriptions if is_due(one)]
+
+
+def announce(job: PartitionJob, subscriptions: Sequence[SubscriptionItem]) -> None:
+    """Append that these subscriptions exist, and note for which regions that is.
+
+    Raises:
+        FencelineError: As ``PartitionJob.append``. The next tick says it.
+        StaleTopicId: The log is sealed, or the name leads elsewhere.
+        Unavailable: The log says it, and the next tick says it once more.
+    """
+    left = list(subscriptions)
+    for page in pages([update_of(one) for one in subscriptions]):
+        if isinstance(job.append(UpdateEntry(page)), Outdated):
+            raise StaleTopicId
+        count = len(page.updates)
+        job.context.runtime.gather([lambda one=one: _note(job, one) for one in left[:count]])  # type: ignore[misc]
+        left = left[count:]
+
+
+def _note(job: PartitionJob, subscription: SubscriptionItem) -> None:
+    told = replace(subscription, told=tuple(job.others), told_at=job.context.runtime.now_ms())
+    with suppress(VersionMoved, NoAnswer):  # changed meanwhile: the next tick says how it is then
+        job.context.items.write([change_of(subscription, told)])
 
 
 class Announcer:

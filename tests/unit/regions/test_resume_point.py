@@ -1,4 +1,4 @@
-"""Where pulling goes on, by the position and one answer: first contact, gaps, histories, notes, numbers."""
+"""Where pulling goes on, by the position and one answer: first status, gaps, histories, notes, numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
 from fenceline.model.results import Bounds, OriginEntry, SegmentEntry, SegmentList
+from fenceline.regions.link_item import NOTHING_TAKEN, ScanNote, counts_for, further, place_of
 from fenceline.regions.peer import PeerProblem
-from fenceline.regions.scan_notes import NOTHING_TAKEN, ScanNote, counts_for, further, place_of
-from fenceline.regions.standing import AnotherHistory, GapFound, Standing, standing
+from fenceline.regions.resume_point import AnotherHistory, GapFound, ResumePoint, resume_point
 
 POSITION = Origin("t", 10, 6, "h0")
 HOLDER = (0, 10, 0, 8)  # two of its records were aborted, or markers lie between
@@ -37,7 +37,7 @@ def answer(
 def stand(
     position: Origin | None, note: ScanNote | None, said: SegmentList
 ) -> tuple[int, int, int | None, int, list[int]]:
-    found = standing(3, "a", position, note, said)
+    found = resume_point(3, "a", position, note, said)
     return found.start, found.taken, found.number, found.end, [one.base_offset for one in found.entries]
 
 
@@ -66,13 +66,13 @@ def test_nothing_beyond_the_last_stable_offset_is_looked_at_or_noted() -> None:
 @pytest.mark.parametrize("said", [answer((0, 9, 0, 8)), answer((5, 10, 0, 8)), answer((10, 12, 8, 2)), answer(end=9)])
 def test_another_history_is_refused(said: SegmentList) -> None:
     with pytest.raises(AnotherHistory):
-        standing(3, "a", POSITION, None, said)
+        resume_point(3, "a", POSITION, None, said)
 
 
 def test_a_position_without_a_chain_value_is_compared_by_its_offset_alone() -> None:
     assert stand(Origin("t", 10, 6), None, answer((5, 10, 4, 2)))[0] == 10
     with pytest.raises(AnotherHistory):
-        standing(3, "a", Origin("t", 10, 6), None, answer(end=9))
+        resume_point(3, "a", Origin("t", 10, 6), None, answer(end=9))
 
 
 def test_what_is_no_longer_kept_is_not_compared() -> None:
@@ -81,7 +81,7 @@ def test_what_is_no_longer_kept_is_not_compared() -> None:
 
 def test_numbers_show_a_gap() -> None:
     with pytest.raises(GapFound) as raised:
-        standing(3, "a", POSITION, None, answer((30, 35, 9, 5), log_start=30, below=9))
+        resume_point(3, "a", POSITION, None, answer((30, 35, 9, 5), log_start=30, below=9))
     assert raised.value.gap == Gap(partition=3, region="a", from_offset=10, to_offset=30, records=3)
     assert stand(POSITION, None, answer((30, 35, 6, 5), log_start=30, below=6)) == (30, 6, 6, 100, [30])
 
@@ -90,7 +90,7 @@ def test_aborted_records_that_a_note_covers_are_no_gap() -> None:
     said = answer((30, 35, 9, 5), log_start=30, below=9)
     assert stand(POSITION, ScanNote("t", 10, 25, 9), said) == (30, 6, 9, 100, [30])
     with pytest.raises(GapFound) as raised:
-        standing(3, "a", POSITION, ScanNote("t", 10, 25, 8), said)
+        resume_point(3, "a", POSITION, ScanNote("t", 10, 25, 8), said)
     assert raised.value.gap.records == 3  # counted from the last record taken, for a SKIP
 
 
@@ -110,12 +110,12 @@ BAD: dict[str, Sequence[tuple[int, int, int, int]]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_an_answer_that_contradicts_itself_is_refused(name: str) -> None:
     with pytest.raises(PeerProblem):
-        standing(3, "a", POSITION, None, answer(*BAD[name], position=101))
+        resume_point(3, "a", POSITION, None, answer(*BAD[name], position=101))
 
 
 def test_numbers_below_those_taken_are_refused() -> None:
     with pytest.raises(PeerProblem):
-        standing(3, "a", POSITION, None, answer((30, 35, 5, 5), log_start=30, below=5))
+        resume_point(3, "a", POSITION, None, answer((30, 35, 5, 5), log_start=30, below=5))
 
 
 # Notes
@@ -136,4 +136,4 @@ def test_of_two_notes_of_one_position_the_further_one_is_kept() -> None:
     assert further(near, far) == further(far, near) == far
     assert further(other, far) == other
     assert further(None, far) == further(far, None) == far
-    assert isinstance(standing(3, "a", None, None, answer()), Standing)
+    assert isinstance(resume_point(3, "a", None, None, answer()), ResumePoint)

@@ -1,15 +1,15 @@
-"""The work of one partition that its ticks do: the partition, its topic, and what is known of the other regions.
+"""One partition's job: the partition, its topic, its lease, and what is known of the other regions.
 
-Rule: values only. Any process may tick, at any time, and several may at once. Each write is let in by the log, or by
-the version of an item.
+Rule: values only. Any process may do the job, at any time, and several may at once. Each write is let in by the log, or
+by the version of an item.
 
-Not here: which process works (``regions.replicator``), and what is due (``regions.ticks``).
+Not here: which process works (``regions.replicator``), and what is due (``regions.due_work``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fenceline.append.appender import Appender
@@ -37,11 +37,11 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One partition to tick.
+class PartitionJob:
+    """What is to be done in one partition, beside its batches.
 
     Attributes:
-        topic: As it was looked at for this work.
+        topic: As it was looked at for this job.
         connected: Returns True if the region of that name answered for this topic less than 10 s ago, with the log from
             which records were taken.
         there: Returns the topic as the region of that name last showed it; ``None`` if that is not known.
@@ -53,27 +53,24 @@ class Work:
     link: Link
     connected: Callable[[str], bool]
     there: Callable[[str], PeerTopic | None] = lambda _: None
+    partition: Partition = field(init=False)
+    others: Sequence[str] = field(init=False)  # the topic's other regions
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partition", self.appender.partition)
+        others = [region for region in self.topic.topic.regions if region != self.context.region]
+        object.__setattr__(self, "others", others)
 
     @property
-    def partition(self) -> Partition:
-        return self.appender.partition
+    def asked(self) -> Mapping[str, PeerTopic | None]:
+        """Return the regions that a REQUEST asks, each with its topic, if that is known.
 
-    @property
-    def others(self) -> Sequence[str]:
-        """Return the topic's other regions."""
-        return [region for region in self.topic.topic.regions if region != self.context.region]
-
-    @property
-    def asked(self) -> Sequence[str]:
-        """Return the regions that a REQUEST asks: the topic's others that have this partition, and are not suspended.
-
-        Where a region has no such partition, none of its logs holds what a cursor could pass.
+        They are the topic's others that have this partition, and are not suspended. Where a region has no such
+        partition, none of its logs holds what a cursor could pass.
         """
-        return [region for region in self.others if region not in self.topic.suspended and self._has_partition(region)]
-
-    def _has_partition(self, region: str) -> bool:
-        topic = self.there(region)
-        return topic is None or self.partition.partition < topic.partitions
+        found = {region: self.there(region) for region in self.others if region not in self.topic.suspended}
+        number = self.partition.partition
+        return {region: topic for region, topic in found.items() if topic is None or number < topic.partitions}
 
     def append(self, entry: MarkerEntry) -> Marked | Outdated:
         """Append a marker; see ``append_marker``."""

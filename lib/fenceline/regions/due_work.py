@@ -1,11 +1,11 @@
-"""Ticks: what is due in one partition beside its batches, found and done (DESIGN.md, "Snapshots").
+"""What is due in one partition beside its batches, found and done (DESIGN.md, "Snapshots").
 
-A tick answers other regions, asks them, moves cursors by what they say, and says where the cursors of this one are.
+Other regions are answered and asked. Cursors are moved by what they say, and they learn where the cursors here are.
 
-Rule: ``look`` finds what is due from the log and the items, and writes nothing. ``tick`` does it. So a partition with
-nothing due costs reads alone, whichever process looks, and whatever an earlier one has left is found (I23).
+Rule: ``find`` reads the log and the items, and writes nothing. ``perform`` does what is due. So a quiet partition costs
+reads alone, whichever process looks, and whatever an earlier one has left is found (I23).
 
-Not here: which process ticks, and when (``regions.replicator``).
+Not here: which process does it, and when (``regions.replicator``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fenceline.errors import ThrottledError
 from fenceline.format import keys
 from fenceline.log.tail import Tail, verified_tail
 from fenceline.ports import VersionMoved
-from fenceline.regions import applying, snapshots, telling, updates
-from fenceline.regions.work import APPEND_MS, Work
+from fenceline.regions import announce_subscriptions, apply_updates, snapshots
+from fenceline.regions.partition_job import APPEND_MS, PartitionJob
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Stored
 from fenceline.subscriptions.cursors import exists, noted
@@ -37,7 +37,7 @@ class Due:
         has_answers: Whether a RESPONSE or a SNAPSHOT is due.
         moves: Cursors to be written, because they passed snapshots, or lag behind many.
         cursors: Those of which an UPDATE is due.
-        untold: Subscriptions of which some region may not have heard.
+        unannounced: Subscriptions of which some region may not have heard.
         request_in: In how many ms a REQUEST is due; ``None`` if none is, or if a region is not connected.
     """
 
@@ -46,25 +46,25 @@ class Due:
     has_answers: bool = False
     moves: Sequence[tuple[Stored, Cursor]] = ()
     cursors: Sequence[Stored] = ()
-    untold: Sequence[SubscriptionItem] = ()
+    unannounced: Sequence[SubscriptionItem] = ()
     request_in: int | None = None
 
     @property
     def is_now(self) -> bool:
         """Return True if anything is due now."""
-        some = self.has_updates or self.has_answers or self.moves or self.cursors or self.untold
+        some = self.has_updates or self.has_answers or self.moves or self.cursors or self.unannounced
         return bool(some) or self.request_in == 0
 
 
 NOTHING = Due()
 
 
-def is_due(work: Work) -> bool:
-    """Return True if a tick would do anything; as ``look``."""
-    return look(work).is_now
+def is_due(job: PartitionJob) -> bool:
+    """Return True if anything is due now; as ``find``."""
+    return find(job).is_now
 
 
-def look(work: Work) -> Due:
+def find(job: PartitionJob) -> Due:
     """Return what is due in a partition, by a verified tail and the items. Nothing is written.
 
     Raises:
@@ -72,40 +72,36 @@ def look(work: Work) -> Due:
         CorruptLogError: The log is damaged.
         VersionMoved, Unavailable: A store could not be asked, or something moved at each of several reads.
     """
-    if not work.others:
+    if not job.others:
         return NOTHING
-    tail = verified_tail(work.partition)
+    tail = verified_tail(job.partition)
     state = tail.state
-    request_in = None
-    if work.asked and all(map(work.connected, work.asked)):
-        request_in = snapshots.request_in(state, work.context.runtime.now_ms(), _lives(work))
+    request_in, asked = None, job.asked
+    if asked and all(map(job.connected, asked)):
+        lives = {region: None if topic is None else topic.topic_id for region, topic in asked.items()}
+        request_in = snapshots.request_in(state, job.context.runtime.now_ms(), lives)
     needs_cursors = bool(state.regions.snapshots) or request_in is not None
-    known = _replicated(work) if needs_cursors or work.partition.partition == telling.PARTITION else []
-    found = _cursors(work, known) if needs_cursors else []
+    known = _replicated(job) if needs_cursors or job.partition.partition == announce_subscriptions.PARTITION else []
+    found = _cursors(job, known) if needs_cursors else []
     is_active = any(map(_is_active, found))
     return Due(
         tail,
-        has_updates=state.regions.update_next > max(work.link.applied_to, tail.bounds.log_start_offset),
+        has_updates=state.regions.update_next > max(job.link.applied_to, tail.bounds.log_start_offset),
         has_answers=bool(state.regions.unanswered) or snapshots.completed(state.regions) is not None,
-        moves=_moves(work, tail, found),
+        moves=_moves(job, tail, found),
         cursors=[stored for stored in found if stored.cursor.cache.due is not None],
-        untold=telling.untold(work, known),
+        unannounced=announce_subscriptions.unannounced(job, known),
         request_in=request_in if is_active else None,
     )
 
 
-def _lives(work: Work) -> dict[str, str | None]:
-    topics = {region: work.there(region) for region in work.asked}
-    return {region: None if topic is None else topic.topic_id for region, topic in topics.items()}
-
-
-def _replicated(work: Work) -> list[SubscriptionItem]:
-    items = cursor_store.query(work.context, keys.subscription_items(work.partition.topic_id))
+def _replicated(job: PartitionJob) -> list[SubscriptionItem]:
+    items = cursor_store.query(job.context, keys.subscription_items(job.partition.topic_id))
     return [one for one in map(subscription_from_item, items) if one.replicate_subscription_state]
 
 
-def _cursors(work: Work, known: Sequence[SubscriptionItem]) -> list[Stored]:
-    return cursor_store.read_each(work.context, [Stored(one, work.partition.partition) for one in known])
+def _cursors(job: PartitionJob, known: Sequence[SubscriptionItem]) -> list[Stored]:
+    return cursor_store.read_each(job.context, [Stored(one, job.partition.partition) for one in known])
 
 
 def _is_active(stored: Stored) -> bool:
@@ -114,7 +110,7 @@ def _is_active(stored: Stored) -> bool:
     return stored.subscription.is_active if is_active is None else is_active
 
 
-def _moves(work: Work, tail: Tail, found: Sequence[Stored]) -> list[tuple[Stored, Cursor]]:
+def _moves(job: PartitionJob, tail: Tail, found: Sequence[Stored]) -> list[tuple[Stored, Cursor]]:
     """Return the cursors that newer snapshots concern: each has passed one, or lags behind sixteen of them.
 
     A cursor that an UPDATE moved last sends nothing: all regions have that UPDATE.
@@ -125,44 +121,46 @@ def _moves(work: Work, tail: Tail, found: Sequence[Stored]) -> list[tuple[Stored
         before = stored.cursor.cache
         if not before.unseen(completed) or not _is_active(stored):
             continue
-        cursor = noted(work.partition, tail, stored.cursor)
+        cursor = noted(job.partition, tail, stored.cursor)
         if cursor.cache.due != before.due or before.unseen(completed) >= LAGGING_SNAPSHOTS:
             moves.append((stored, cursor))
     return moves
 
 
-def tick(work: Work) -> int | None:
+def perform(job: PartitionJob) -> int | None:
     """Do all that is due in a partition now. Return in how many ms more is due by time; ``None`` if nothing will be.
 
     Raises:
         FencelineError, StoreFact: The rest is left to the next tick. Nothing is lost by that.
         StaleTopicId: The name no longer leads to this incarnation, or the log is sealed.
     """
-    due = look(work)
+    due = find(job)
     if due.tail is None or not due.is_now:
         return due.request_in
-    has_all = not due.has_updates or applying.apply_all(work, due.tail)
+    has_all = not due.has_updates or apply_updates.apply_all(job, due.tail)
     if due.has_answers:
-        snapshots.answer(work, due.tail.state.regions)
+        snapshots.answer(job, due.tail.state.regions)
     if due.has_updates or due.has_answers:
-        due = look(work)
-    written = [_write(work, stored, cursor) for stored, cursor in due.moves]
+        due = find(job)
+    written = [_write(job, stored, cursor) for stored, cursor in due.moves]
     kept = [stored for stored in due.cursors if all(stored is not old for old, _ in due.moves)]
-    updates.send(work.context, work.appender, [*kept, *filter(None, written)], APPEND_MS + work.context.create_ms)
-    if due.untold:
-        telling.tell(work, due.untold)
+    announce_subscriptions.send(
+        job.context, job.appender, [*kept, *filter(None, written)], APPEND_MS + job.context.create_ms
+    )
+    if due.unannounced:
+        announce_subscriptions.announce(job, due.unannounced)
     next_ms = due.request_in
     if next_ms == 0:
         with suppress(ThrottledError):
-            snapshots.start(work)
+            snapshots.start(job)
         next_ms = limits.SNAPSHOT_UNANSWERED_MS
     return next_ms if has_all else 0
 
 
-def _write(work: Work, stored: Stored, cursor: Cursor) -> Stored | None:
+def _write(job: PartitionJob, stored: Stored, cursor: Cursor) -> Stored | None:
     """Write what became due of a cursor, and return it as it is then; ``None`` if a consumer moved it meanwhile."""
-    move = cursor_store.move(work.context, stored, cursor)
+    move = cursor_store.move(job.context, stored, cursor)
     with suppress(VersionMoved):  # that move has noted what is due itself
-        cursor_store.write(work.context, [move], exists(stored))
+        cursor_store.write(job.context, [move], exists(stored))
         return Stored(stored.subscription, stored.partition, cursor, stored.chunks, move.cursor.version)
     return None

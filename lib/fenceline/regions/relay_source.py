@@ -14,36 +14,33 @@ Not here: which region is suspended; see ``replicator``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.append.appender import Appender
 from fenceline.format import control
 from fenceline.format.batch import MalformedBatch
 from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.results import OriginEntry, SegmentEntry, SegmentList
-from fenceline.regions.contacts import Contacts, Place
-from fenceline.regions.packing import Packer
+from fenceline.regions.apply_source import Applied
+from fenceline.regions.link_item import NOTHING_TAKEN, ScanNote
 from fenceline.regions.peer import Peer, PeerProblem
-from fenceline.regions.peer_topics import topic_of
-from fenceline.regions.scan_notes import NOTHING_TAKEN, ScanNote
-from fenceline.regions.source_batches import framed, marker_type_of, passed_on
-from fenceline.regions.taking import Taken, Taking
+from fenceline.regions.peer_status import NO_RETRY, PartitionPeers, topic_of
+from fenceline.regions.source_batches import Packer, framed, marker_type_of, passed_on
 
-ANSWERS_PER_LOOK = 8
-ASKS_PER_LOOK = 8  # for SKIPs: answers of the peer's own segments, and bodies
+ANSWERS_PER_FETCH = 8
+ASKS_PER_FETCH = 8  # for SKIPs: answers of the peer's own segments, and bodies
 _NO_SEGMENT = -1
 
 
-class _Place(NamedTuple):
+class _Scanned(NamedTuple):
     """How far a peer's log was looked at for the region's segments.
 
     Attributes:
         life: The peer's topic.
-        to: Where the next look begins there; ``None``: at its log start.
+        to: Where the next fetch begins there; ``None``: at its log start.
         end: Where the last segment of the region before that ends there.
     """
 
@@ -52,116 +49,62 @@ class _Place(NamedTuple):
     end: int
 
 
-class Missing(NamedTuple):
-    """Segments of one answer with records, or with markers after them, that are not here.
-
-    Attributes:
-        position: The one in the region's log.
-        topic_id: The region's life that they are of.
-        taken: The own number of the last record that is here.
-        note: What to remember once all of these were taken.
-        is_long: Whether there is more in the peer's log after what was looked at.
-    """
-
-    position: Origin | None
-    topic_id: str
-    taken: int
-    entries: list[SegmentEntry]
-    note: _Place
-    is_long: bool
-
-
 @dataclass(slots=True)
-class Forwarding:
-    """What one peer has of one suspended region."""
+class RelaySource:
+    """A peer that is asked for what it has of one suspended region."""
 
     partition: Partition
     peer: Peer
     region: str
-    contacts: Contacts
+    peers: PartitionPeers
+    name: str = field(init=False)
 
-    @property
-    def place(self) -> Place:
-        return Place(self.partition.topic_id, self.partition.partition)
-
-    @property
-    def name(self) -> str:
-        """Return the name under which its problems are remembered."""
-        return forwarding_name(self.region, self.peer.name)
+    def __post_init__(self) -> None:
+        self.name = relay_name(self.region, self.peer.name)
 
     @property
     def position(self) -> Origin | None:
         """Return the position in the suspended region's log, by what this process has folded."""
         return self.partition.state.origins.get(self.region)
 
-    def look(self) -> Missing | None:
+    def fetch(self) -> RelaySegments | None:
         """Ask the peer, and return what is missing here; ``None`` for nothing, or a problem, which is noted."""
         position = self.position
         try:
-            return self._look(position)
+            return self._fetch(position)
         except PeerProblem as problem:
-            self.contacts.fail(self.place, self.name, str(problem), position)
+            self.peers.fail(self.name, str(problem), position)
             return None
 
-    def take(self, missing: Missing, appender: Appender, keep: Callable[[], bool]) -> Taken:
-        """Append what was found, and note how far the peer was looked at.
+    def note(self, scanned: _Scanned, position: Origin | None) -> None:
+        """Note how far the peer was looked at for this position."""
+        if scanned.to is not None:
+            note = ScanNote(*_counts_for(scanned.life, position), scanned.to, scanned.end)
+            self.peers.keep_note((self.region, self.peer.name), note)
 
-        Args:
-            appender: The partition's.
-            keep: Returns True while this process may go on.
-
-        Raises:
-            FencelineError, StaleTopicId: As ``Appender.append``.
-        """
-        if self.contacts.of(self.place, self.peer.name).has_other_history:
-            # What it has of others may be older, too, than what was taken from it, and than what was noted of it.
-            problem = PeerProblem("the peer shows another history than before; nothing is taken from it")
-            self.contacts.fail(self.place, self.name, str(problem), self.position)
-            return Taken(0, False, problem)
-        packer = Packer(missing.topic_id, missing.taken)
-
-        def pack(entry: SegmentEntry, body: bytes) -> Iterator[int]:
-            there, sizes = _there(entry), list[int]()
-            batches, records = passed_on(entry, body, count=missing.taken, on_decoded=sizes.append)
-            decoded = max(sum(sizes), len(batches))
-            if batches:
-                packer.make_room(decoded)
-                packer.take(batches, records=records, number=there.count or 0)
-            packer.pass_by(there.next_offset or 0, there.chain_there or "")
-            yield decoded
-
-        taking = Taking(appender, self.peer, self.contacts.gather, self.region, missing.position, packer, pack, keep)
-        taken = taking.run(missing.entries)
-        if taken.problem is not None:
-            self.contacts.fail(self.place, self.name, str(taken.problem), self.position)
-        elif taken.is_whole:
-            self._keep(missing.note, taking.position)
-        return taken
-
-    def _look(self, position: Origin | None) -> Missing | None:
-        topic = topic_of(self.partition, self.peer, self.contacts)
-        walk = _Walk(self, position, self._known(topic.topic_id, position))
-        for answers_left in reversed(range(ANSWERS_PER_LOOK)):
+    def _fetch(self, position: Origin | None) -> RelaySegments | None:
+        topic = topic_of(self.partition, self.peer, self.peers)
+        walk = _Walk(self, position, self._scanned(topic.topic_id, position))
+        for answers_left in reversed(range(ANSWERS_PER_FETCH)):
             begun = walk.offset
             answer = self._segments(self.region, begun)
             if answer is None:
                 return None
             if answer.topic_id != topic.topic_id:
-                topic_of(self.partition, self.peer, self.contacts, is_asked_anew=True)
+                topic_of(self.partition, self.peer, self.peers, is_asked_anew=True)
                 raise PeerProblem("the peer shows two lives of its topic; it is asked again")
             walk.run(answer)
             if walk.is_ended and not walk.found:
                 raise PeerProblem(
                     f"the peer lacks records of the suspended region, which is to be asked again: count={walk.taken}"
                 )
-            now_ms = self.partition.context.runtime.now_ms()
-            self._check_claims(walk, now_ms)
-            self.contacts.change(self.place, self.name, seen_at=now_ms, problem=None, failures=0)
-            place = _Place(topic.topic_id, walk.offset, walk.end)
+            self._check_claims(walk, self.partition.context.runtime.now_ms())
+            self.peers.answers(self.name, problem=None, retry=NO_RETRY)
+            scanned = _Scanned(topic.topic_id, walk.offset, walk.end)
             is_long = walk.is_cut or (not walk.is_ended and answer.has_more and answer.position > (begun or 0))
             if walk.found or walk.is_cut or (is_long and not answers_left):
-                return Missing(position, walk.topic_id, walk.taken, walk.found, place, is_long)
-            self._keep(place, position)
+                return RelaySegments(self, position, walk.topic_id, walk.taken, walk.found, scanned, is_long)
+            self.note(scanned, position)
             if not is_long:
                 return None
         raise AssertionError
@@ -172,9 +115,9 @@ class Forwarding:
         Raises:
             PeerProblem: It claims more. If the region has more by now, its own link takes it.
         """
-        itself = self.contacts.of(self.place, self.region)
+        itself = self.peers.status(self.region)
         said = itself.answered
-        if said is None or said.topic_id != walk.topic_id or itself.failures or not itself.is_connected(now_ms):
+        if said is None or said.topic_id != walk.topic_id or itself.retry.failures or not itself.is_connected(now_ms):
             return
         claimed = max((_there(entry).count or 0 for entry in walk.found), default=0)
         if claimed > said.stable_own_records:
@@ -183,20 +126,17 @@ class Forwarding:
                 f" claimed={claimed} shown={said.stable_own_records}"
             )
 
-    def _known(self, life: str, position: Origin | None) -> _Place:
+    def _scanned(self, life: str, position: Origin | None) -> _Scanned:
         """Return how far the peer was looked at for this position."""
-        note = self.contacts.note_of(self.place, (self.region, self.peer.name))
+        note = self.peers.note_of((self.region, self.peer.name))
         if note is None or note[:2] != _counts_for(life, position):
-            return _Place(life, None, _NO_SEGMENT)
-        return _Place(life, note.to, note.number)
-
-    def _keep(self, place: _Place, position: Origin | None) -> None:
-        if place.to is not None:
-            note = ScanNote(*_counts_for(place.life, position), place.to, place.end)
-            self.contacts.keep_note(self.place, (self.region, self.peer.name), note)
+            return _Scanned(life, None, _NO_SEGMENT)
+        return _Scanned(life, note.to, note.number)
 
     def _segments(self, origin: str, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
-        return self.peer.segments(self.partition.name, self.place.partition, origin=origin, offset=offset, limit=limit)
+        return self.peer.segments(
+            self.partition.name, self.partition.partition, origin=origin, offset=offset, limit=limit
+        )
 
     def has_skip(self, life: str, start: int, end: int, asks: Iterator[object]) -> bool | None:
         """Return True if the peer skipped some of the region's records, by its own markers in [start, end) of its log.
@@ -209,13 +149,13 @@ class Forwarding:
             PeerProblem: It gave no usable answer.
         """
         of = (self.region, f"{self.peer.name}/skips")  # its note begins at ``start``, in place of a position
-        note = self.contacts.note_of(self.place, of)
+        note = self.peers.note_of(of)
         offset = note.to if note is not None and note[:2] == (life, start) else start
         while offset < end:
             if next(asks, None) is None:
                 return None
             answer = self._segments("own", offset)
-            if answer is None or answer.topic_id != life or answer.log_start_offset > offset:
+            if answer is None or answer.topic_id != life or answer.bounds.log_start_offset > offset:
                 return True  # it cannot be known any longer
             for entry in answer.segments:
                 if entry.base_offset >= end:
@@ -225,13 +165,13 @@ class Forwarding:
                         return None
                     if self._skips(entry):
                         return True
-                self.contacts.keep_note(self.place, of, ScanNote(life, start, entry.next_offset, 0))
+                self.peers.keep_note(of, ScanNote(life, start, entry.next_offset, 0))
             if not answer.has_more:
                 return False
             if answer.position <= offset:
                 raise PeerProblem(f"the peer's answers do not advance: position={answer.position}")
             offset = answer.position
-            self.contacts.keep_note(self.place, of, ScanNote(life, start, offset, 0))
+            self.peers.keep_note(of, ScanNote(life, start, offset, 0))
         return False
 
     def _skips(self, entry: SegmentEntry) -> bool:
@@ -246,6 +186,53 @@ class Forwarding:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class RelaySegments:
+    """Segments of one answer with records, or with markers after them, that are not here.
+
+    Attributes:
+        position: The one in the region's log.
+        topic_id: The region's life that they are of.
+        taken: The own number of the last record that is here.
+        scanned: How far the peer was looked at, once all of these were taken.
+        is_long: Whether there is more in the peer's log after what was looked at.
+    """
+
+    source: RelaySource
+    position: Origin | None
+    topic_id: str
+    taken: int
+    entries: Sequence[SegmentEntry]
+    scanned: _Scanned
+    is_long: bool
+
+    def refusal(self) -> PeerProblem | None:
+        """Return why nothing may be taken now: the peer was found to have another history."""
+        if not self.source.peers.status(self.source.peer.name).has_other_history:
+            return None
+        # What it has of others may be older, too, than what was taken from it, and than what was noted of it.
+        return PeerProblem("the peer shows another history than before; nothing is taken from it")
+
+    def pack(self, packer: Packer, entry: SegmentEntry, body: bytes) -> Iterator[int]:
+        """Pack what is missing of a segment, all in one piece; see ``SourceSegments.pack``."""
+        there, sizes = _there(entry), list[int]()
+        batches, records = passed_on(entry, body, count=self.taken, on_decoded=sizes.append)
+        decoded = max(sum(sizes), len(batches))
+        if batches:
+            packer.make_room(decoded)
+            packer.take(batches, records=records, number=there.count or 0)
+        packer.pass_by(there.next_offset or 0, there.chain_there or "")
+        yield decoded
+
+    def note(self, applied: Applied) -> None:
+        """Note how far the peer was looked at, or what was wrong with a segment."""
+        source = self.source
+        if applied.problem is not None:
+            source.peers.fail(source.name, str(applied.problem), source.position)
+        elif applied.is_whole:
+            source.note(self.scanned, applied.position)
+
+
 @dataclass(slots=True)
 class _Walk:
     """A walk along the segments of one region in the peer's log, for those that reach beyond what is here.
@@ -258,9 +245,9 @@ class _Walk:
         asks: What is left to ask for SKIPs.
     """
 
-    of: Forwarding
+    of: RelaySource
     position: Origin | None
-    known: InitVar[_Place]
+    known: InitVar[_Scanned]
     offset: int | None = field(init=False)
     end: int = field(init=False)
     found: list[SegmentEntry] = field(default_factory=list, init=False)
@@ -268,18 +255,18 @@ class _Walk:
     taken: int = field(init=False)
     is_ended: bool = field(default=False, init=False)
     is_cut: bool = field(default=False, init=False)
-    asks: Iterator[object] = field(default_factory=lambda: iter(range(ASKS_PER_LOOK)), init=False)
+    asks: Iterator[object] = field(default_factory=lambda: iter(range(ASKS_PER_FETCH)), init=False)
     _life: str = field(init=False)
     _count: int = field(init=False)
 
-    def __post_init__(self, known: _Place) -> None:
+    def __post_init__(self, known: _Scanned) -> None:
         self._life, self.offset, self.end = known
         self.topic_id = "" if self.position is None else self.position.topic_id
         self.taken = self._count = 0 if self.position is None else self.position.count
 
     def run(self, answer: SegmentList) -> None:
-        """Pass the segments of one answer, up to where something is missing."""
-        if self.end < answer.log_start_offset:
+        """Pass the segments of one answer, up to where something is segments."""
+        if self.end < answer.bounds.log_start_offset:
             self.end = _NO_SEGMENT  # what came after it may be trimmed
         for entry in answer.segments:
             there = _there(entry)
@@ -333,8 +320,8 @@ def _there(entry: SegmentEntry) -> OriginEntry:
     return there
 
 
-def forwarding_name(region: str, peer: str) -> str:
-    """Return the name of a contact for what a peer has of a suspended region."""
+def relay_name(region: str, peer: str) -> str:
+    """Return the name of a status for what a peer has of a suspended region."""
     return f"{region}/{peer}"
 
 

@@ -6,7 +6,15 @@ there is no gap. A position counts in its own life alone (I20).
 Rule: each number is exact. The own records below each listed segment must follow from those before it, so that a
 segment that is missing in an answer is noticed.
 
-Not here: the questions themselves; see ``own_link``.
+Rule: numbers show a gap; offsets do not. A source whose log start passed only records of other regions, and markers,
+has none. Nothing passes a gap but a SKIP, which an operator asks for.
+
+Rule: nothing is taken from another history, because new records could have old numbers (I17). The source shows another
+one where its log ends below the position, or below what was looked at beyond it. So it does where the chain value
+before the position, or at the end of the scan note, is another one. Then it was restored from older objects, or is
+another log under its name. Another life of the topic is none: that is taken from its start.
+
+Not here: the questions themselves; see ``direct_source``. SKIP itself; see ``append.entries.region_markers``.
 """
 
 from __future__ import annotations
@@ -18,15 +26,15 @@ from fenceline import limits
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
 from fenceline.model.results import SegmentEntry, SegmentList
-from fenceline.regions import history
-from fenceline.regions.gaps import gap_of
+from fenceline.regions.link_item import ScanNote
 from fenceline.regions.peer import PeerProblem
-from fenceline.regions.scan_notes import ScanNote
 
+ANOTHER_HISTORY = "the source shows another history"  # begins each problem of this kind
 SEGMENT_BYTES_MAX = limits.REPLICATED_AHEAD_BYTES // 2  # of one source segment: twice what a source makes
+_WHAT_TO_DO = "create its topic anew, or restore the log from which records were taken"
 
 
-class Standing(NamedTuple):
+class ResumePoint(NamedTuple):
     """Where to go on.
 
     Attributes:
@@ -62,9 +70,9 @@ class GapFound(PeerProblem):
         self.gap = gap
 
 
-def standing(
+def resume_point(
     partition: int, region: str, position: Origin | None, note: ScanNote | None, answer: SegmentList
-) -> Standing:
+) -> ResumePoint:
     """Return where to go on.
 
     Args:
@@ -76,7 +84,7 @@ def standing(
         AnotherHistory, GapFound: Nothing may be taken.
         PeerProblem: The answer contradicts itself.
     """
-    log_start, stable = answer.log_start_offset, answer.last_stable_offset
+    log_start, stable = answer.bounds.log_start_offset, answer.bounds.last_stable_offset
     if answer.log_start_own_records > log_start:  # each own record takes an offset
         raise PeerProblem(
             "the source counts more own records than its log has offsets: "
@@ -99,26 +107,26 @@ def standing(
     entries = [entry for entry in answer.segments if start < min(entry.next_offset, stable) > entry.base_offset]
     _check(answer, entries, start, number)
     chain = answer.chain_after if end == min(answer.position, stable) else ""
-    return Standing(start, taken, number, entries, end, chain)
+    return ResumePoint(start, taken, number, entries, end, chain)
 
 
 def _place(position: Origin | None, note: ScanNote | None, answer: SegmentList) -> tuple[int, int | None]:
     """Return the offset from which to look, and the own number below it, unless the log start lies beyond."""
     if position is not None:
-        what = history.shortened(position, answer.next_offset)
-        what = what or (history.replaced(position, answer) if note is None else None)
+        what = shortened(position, answer.bounds.next_offset)
+        what = what or (replaced(position, answer) if note is None else None)
         if what is not None:
             raise AnotherHistory(what)
     if note is not None:
-        what = history.cut_off(note, answer.next_offset) or history.rewritten(note, answer)
-        if position is not None and history.holder_of(answer, position.next_offset - 1) is not None:
-            what = what or history.replaced(position, answer)
+        what = cut_off(note, answer.bounds.next_offset) or rewritten(note, answer)
+        if position is not None and holder_of(answer, position.next_offset - 1) is not None:
+            what = what or replaced(position, answer)
         if what is not None:
             raise AnotherHistory(what)
         return note.to, note.number
-    if position is None or position.next_offset <= answer.log_start_offset:
-        return (position.next_offset if position else answer.log_start_offset), answer.log_start_own_records
-    holder = history.holder_of(answer, position.next_offset - 1)
+    if position is None or position.next_offset <= answer.bounds.log_start_offset:
+        return (position.next_offset if position else answer.bounds.log_start_offset), answer.log_start_own_records
+    holder = holder_of(answer, position.next_offset - 1)
     if holder is None or holder.of_origin is None:
         return position.next_offset, None
     is_whole = holder.next_offset == position.next_offset
@@ -135,7 +143,7 @@ def _check(answer: SegmentList, entries: Sequence[SegmentEntry], start: int, num
     for entry in entries:
         if entry.of_origin is None or entry.origin is not None:
             raise _unusable(entry, "it is none of the source's own")
-        if not offset <= entry.base_offset < entry.next_offset <= answer.next_offset:
+        if not offset <= entry.base_offset < entry.next_offset <= answer.bounds.next_offset:
             raise _unusable(entry, "it lies elsewhere")
         if not 0 < entry.bytes <= SEGMENT_BYTES_MAX:
             raise _unusable(entry, f"it has a size that no segment has: bytes={entry.bytes}")
@@ -148,3 +156,84 @@ def _check(answer: SegmentList, entries: Sequence[SegmentEntry], start: int, num
 
 def _unusable(entry: SegmentEntry, what: str) -> PeerProblem:
     return PeerProblem(f"the source lists a segment that cannot be used: {what} segment={entry.base_offset}")
+
+
+def gap_of(partition: int, region: str, position: Origin, note: ScanNote | None, answer: SegmentList) -> Gap | None:
+    """Return the gap after a position, as the source's answer shows it.
+
+    The records of a gap are counted from the last record taken, aborted ones included. So a SKIP by this number reaches
+    the number that the source's log start has.
+
+    Args:
+        note: The one that counts for the position, if there is one.
+    """
+    looked_to = position.next_offset if note is None else note.to
+    number = position.count if note is None else max(note.number, position.count)
+    if answer.bounds.log_start_offset <= looked_to or answer.log_start_own_records <= number:
+        return None
+    return Gap(
+        partition=partition,
+        region=region,
+        from_offset=position.next_offset,
+        to_offset=answer.bounds.log_start_offset,
+        records=answer.log_start_own_records - position.count,
+    )
+
+
+def shortened(position: Origin, next_offset: int) -> str | None:
+    """Return what is wrong if the source's log ends before the position."""
+    if next_offset >= position.next_offset:
+        return None
+    return (
+        f"{ANOTHER_HISTORY}: its log ends before what was taken from it; {_WHAT_TO_DO}: "
+        f"next_offset={next_offset} taken={position.next_offset}"
+    )
+
+
+def replaced(position: Origin, answer: SegmentList) -> str | None:
+    """Return what is wrong if the segment before the position is another one than was taken.
+
+    Args:
+        answer: Of a question from the offset before the position.
+    """
+    last = position.next_offset - 1
+    if not position.chain or last < answer.bounds.log_start_offset:
+        return None  # it is not known, or no longer kept
+    holder = holder_of(answer, last)
+    if holder is not None and holder.of_origin is not None and holder.of_origin.chain == position.chain:
+        return None
+    found = None if holder is None or holder.of_origin is None else holder.of_origin.chain
+    return (
+        f"{ANOTHER_HISTORY}: another segment holds an offset that was taken; {_WHAT_TO_DO}: "
+        f"offset={last} chain={found} taken={position.chain}"
+    )
+
+
+def cut_off(note: ScanNote, next_offset: int) -> str | None:
+    """Return what is wrong if the source's log ends before what was looked at."""
+    if next_offset >= note.to:
+        return None
+    return (
+        f"{ANOTHER_HISTORY}: its log ends before what was looked at; {_WHAT_TO_DO}: "
+        f"next_offset={next_offset} looked_at={note.to}"
+    )
+
+
+def rewritten(note: ScanNote, answer: SegmentList) -> str | None:
+    """Return what is wrong if the log below the end of a note is another one than was looked at.
+
+    Args:
+        answer: Of a question from ``note.to``.
+    """
+    if not note.chain or answer.chain_before in ("", note.chain) or note.to < answer.bounds.log_start_offset:
+        return None  # it is the same, or not known, or no longer kept
+    return (
+        f"{ANOTHER_HISTORY}: another log lies below an offset up to which it was looked at; {_WHAT_TO_DO}: "
+        f"offset={note.to} chain={answer.chain_before} noted={note.chain}"
+    )
+
+
+def holder_of(answer: SegmentList, offset: int) -> SegmentEntry | None:
+    """Return the first segment of an answer, if it holds ``offset``."""
+    first = next(iter(answer.segments), None)
+    return first if first is not None and first.base_offset <= offset < first.next_offset else None

@@ -1,4 +1,4 @@
-"""Source segments fetched, packed and appended: bodies several ahead, one create at a time ("Pulling").
+"""A source's segments applied here: bodies fetched several ahead, packed, appended one create at a time ("Pulling").
 
 Rule: each create is judged by the position from which its batches were taken. If the position moved, another process
 was faster, and nothing more of this answer is appended (I18).
@@ -9,7 +9,7 @@ Rule: a small batch may decode to much. So after 64 MiB of decoded batches anoth
 it is asked whether this process may go on. Whatever the answer, each turn packs something and appends it, or passes a
 whole segment of which nothing is taken. Else a source whose batches take a whole run would never get on.
 
-Not here: which segments these are; see ``own_link`` and ``forwarding``.
+Not here: which segments these are, and what is taken of each; see ``direct_source`` and ``relay_source``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ from fenceline.append.entries.replicated import ReplicatedEntry
 from fenceline.errors import InvalidRequestError
 from fenceline.log.region_state import Origin
 from fenceline.model.results import SegmentEntry
-from fenceline.regions.packing import Packed, Packer
 from fenceline.regions.peer import Peer, PeerProblem
+from fenceline.regions.source_batches import Packed, Packer
 
 T = TypeVar("T")
 
 WINDOW_BYTES = limits.REPLICATED_AHEAD_BYTES // 4  # with their copies, two windows have at most 32 MiB
 WINDOW_SEGMENTS = limits.FETCH_SEGMENTS
-
-Pack = Callable[[SegmentEntry, bytes], Iterator[int]]
 
 
 class Gather(Protocol):
@@ -43,52 +41,125 @@ class Gather(Protocol):
     def __call__(self, calls: Sequence[Callable[[], T]], /) -> list[T]: ...
 
 
-class Taken(NamedTuple):
+class Applied(NamedTuple):
     """What came of the segments of one answer.
 
     Attributes:
         records: Those that were appended.
         is_whole: Whether each segment was looked at, and what was taken of it appended.
+        position: The position in the region's log, as the last create left it.
         problem: What was wrong with a segment. What came before it was appended.
     """
 
     records: int
     is_whole: bool
+    position: Origin | None
     problem: PeerProblem | None = None
 
 
-@dataclass(slots=True)
-class Taking:
-    """One taking of segments of a region's records, into this region's log.
+class Source(Protocol):
+    """Where one region's records come from: the region itself, or a peer that has them while it is suspended."""
+
+    peer: Peer
+    region: str  # where the records were produced
+    name: str  # under which problems are remembered
+
+    @property
+    def position(self) -> Origin | None:
+        """The position in the region's log, by what this process has folded."""
+
+    def fetch(self) -> SourceSegments | None:
+        """Ask the peer, and return what is to be taken; ``None`` for nothing, or a problem, which is noted.
+
+        Nothing is written.
+        """
+
+
+class SourceSegments(Protocol):
+    """The segments of one answer with something to take. They are applied once.
 
     Attributes:
-        gather: Makes calls side by side: to the peer, and the append beside them.
-        region: Where the records were produced.
-        position: The position in that region's log, as the next create finds it.
-        pack: Packs what is taken of one segment, piece by piece, and yields the decoded bytes of each; 0 if it is left.
-        keep: Returns True while this process may go on: it has time, and the lease.
+        position: The one in the region's log, of any life, from which they follow.
+        topic_id: The region's life that they are of.
+        taken: The own number of the last record that is here.
+        is_long: Whether the source has more after what was looked at.
     """
 
+    @property
+    def source(self) -> Source:
+        """The source that they are of."""
+
+    @property
+    def position(self) -> Origin | None: ...
+
+    @property
+    def topic_id(self) -> str: ...
+
+    @property
+    def taken(self) -> int: ...
+
+    @property
+    def entries(self) -> Sequence[SegmentEntry]:
+        """The segments, in order."""
+
+    @property
+    def is_long(self) -> bool: ...
+
+    def refusal(self) -> PeerProblem | None:
+        """Return why nothing may be taken now, by what was learned since they were fetched."""
+
+    def pack(self, packer: Packer, entry: SegmentEntry, body: bytes) -> Iterator[int]:
+        """Pack what is taken of one segment, piece by piece; yield the decoded bytes of each, or 0 if it is left.
+
+        Raises:
+            PeerProblem: The body, or a batch of it, cannot be taken. What came before it is packed.
+        """
+
+    def note(self, applied: Applied) -> None:
+        """Note how far the source was looked at, and what was wrong with it."""
+
+
+def apply(segments: SourceSegments, appender: Appender, gather: Gather, keep: Callable[[], bool]) -> Applied:
+    """Append what is taken of these segments, and note how far their source was looked at.
+
+    Args:
+        appender: The partition's.
+        gather: Makes calls side by side: to the peer, and the append beside them.
+        keep: Returns True while this process may go on: it has time, and the lease.
+
+    Raises:
+        FencelineError, StaleTopicId: As ``Appender.append``.
+    """
+    problem = segments.refusal()
+    if problem is None:
+        applied = _Application(segments, appender, gather, keep).run()
+    else:
+        applied = Applied(0, False, segments.position, problem)
+    segments.note(applied)
+    return applied
+
+
+@dataclass(slots=True)
+class _Application:
+    """The application of one answer's segments."""
+
+    segments: SourceSegments
     appender: Appender
-    peer: Peer
     gather: Gather
-    region: str
-    position: Origin | None
-    packer: Packer
-    pack: Pack
     keep: Callable[[], bool]
+    packer: Packer = field(init=False)
+    position: Origin | None = field(init=False)  # as the next create finds it
     _decoded: int = field(default=0, init=False)
     _has_passed: bool = field(default=False, init=False)  # a whole segment
     _is_cut: bool = field(default=False, init=False)  # all may not be packed: it is another source's turn
     _has_appended: bool = field(default=False, init=False)
 
-    def run(self, entries: Sequence[SegmentEntry]) -> Taken:
-        """Take these segments.
+    def __post_init__(self) -> None:
+        self.packer = Packer(self.segments.topic_id, self.segments.taken)
+        self.position = self.segments.position
 
-        Raises:
-            FencelineError, StaleTopicId: As ``Appender.append``.
-        """
-        windows = _windows(entries)
+    def run(self) -> Applied:
+        windows = _windows(self.segments.entries)
         bodies = self.gather([partial(self._body, entry) for entry in windows[0]])
         records = 0
         for at, window in enumerate(windows):
@@ -98,20 +169,23 @@ class Taking:
             following = [] if is_last or self._is_cut or problem is not None else windows[at + 1]
             if not following:
                 self.packer.close()
-            calls: list[Callable[[], bytes | PeerProblem | Taken]] = [
+            calls: list[Callable[[], bytes | PeerProblem | Applied]] = [
                 partial(self._append, self.packer.closed()),
                 *(partial(self._body, entry) for entry in following),
             ]
             appended, *bodies = self.gather(calls)  # type: ignore[assignment]
-            assert isinstance(appended, Taken)
+            assert isinstance(appended, Applied)
             records += appended.records
             if problem is not None or self._is_cut or not appended.is_whole:
-                return Taken(records, False, problem or appended.problem)
-        return Taken(records, True)
+                return self._applied(records, is_whole=False, problem=problem or appended.problem)
+        return self._applied(records)
+
+    def _applied(self, records: int, *, is_whole: bool = True, problem: PeerProblem | None = None) -> Applied:
+        return Applied(records, is_whole, self.position, problem)
 
     def _body(self, entry: SegmentEntry) -> bytes | PeerProblem:
         try:
-            return self.peer.body(entry.url, entry.bytes)
+            return self.segments.source.peer.body(entry.url, entry.bytes)
         except PeerProblem as problem:
             return problem
 
@@ -121,7 +195,7 @@ class Taking:
             if isinstance(body, PeerProblem):
                 return body
             try:
-                for decoded in self.pack(entry, body):
+                for decoded in self.segments.pack(self.packer, entry, body):
                     self._decoded += decoded
                     self._is_cut = self._is_enough()
                     if self._is_cut:
@@ -136,32 +210,34 @@ class Taking:
         has_begun = self._decoded > 0 or self._has_passed
         return has_begun and (self._decoded >= limits.REPLICATED_DECODED_BYTES or not self.keep())
 
-    def _append(self, packed: Sequence[Packed]) -> Taken:
+    def _append(self, packed: Sequence[Packed]) -> Applied:
         """Append segments in order, as long as the position is where this process left it."""
-        records = 0
+        records, region = 0, self.segments.source.region
         for one in packed:
             if self._has_appended and not self.keep():
-                return Taken(records, False)
+                return self._applied(records, is_whole=False)
             self._has_appended = True
             try:
-                entry = ReplicatedEntry(self.region, self.position, one.source, one.batches)
+                entry = ReplicatedEntry(region, self.position, one.source, one.batches)
             except ValueError as error:
-                return Taken(records, False, PeerProblem(f"the source's batches cannot be taken: {error}"))
+                return self._applied(
+                    records, is_whole=False, problem=PeerProblem(f"the source's batches cannot be taken: {error}")
+                )
             now = self.appender.partition.context.runtime.monotonic_ms()
             try:
                 # I18: this create brings the batches and moves the position. A process that loses it starts anew from
                 # the position that the winner left.
                 outcome = self.appender.append(entry, now + limits.LINK_APPEND_MS)
             except InvalidRequestError as refusal:
-                return Taken(records, False, PeerProblem(refusal.detail))
+                return self._applied(records, is_whole=False, problem=PeerProblem(refusal.detail))
             if isinstance(outcome, Outdated):
-                return Taken(records, False)
+                return self._applied(records, is_whole=False)
             assert isinstance(outcome, Marked)
             records += one.records
-            self.position = self.appender.partition.state.origins.get(self.region)
+            self.position = self.appender.partition.state.origins.get(region)
             if not _is_at(self.position, one):
-                return Taken(records, False)
-        return Taken(records, True)
+                return self._applied(records, is_whole=False)
+        return self._applied(records)
 
 
 def _is_at(position: Origin | None, packed: Packed) -> bool:
