@@ -193,10 +193,9 @@ def members_of(cls: type) -> tuple[Member, ...]:
             Member(name, hints[name], ... if field.default is MISSING else field.default)
             for name, field in fields.items()
         ]
-    for one in [one for one in made if one.shape.mark(After)]:
+    for one, after in [(one, after) for one in made if (after := one.shape.mark(After)) is not None]:
         made.remove(one)
-        before = one.shape.mark(After)
-        made.insert([other.attribute for other in made].index(before.name) + 1, one)  # type: ignore[union-attr]
+        made.insert([other.attribute for other in made].index(after.name) + 1, one)
     return tuple(made)
 
 

@@ -4,7 +4,7 @@ Rule: all changes are written, or none, and each on the version that was read. S
 looked dead fails if that session came back meanwhile. An item that the request depends on, and that stays as it is, is
 a condition of the same write.
 
-Not here: what a request changes (``claims.decision``, ``ownership.plan``).
+Not here: what a request changes (``claims.decision``, ``ownership.decision``).
 """
 
 from __future__ import annotations

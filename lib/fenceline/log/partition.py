@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -490,7 +491,7 @@ class Partition:
                 self.forget()
                 raise Unavailable(f"the sweeper deleted a segment while it was read: key={key}") from error
 
-        return self.context.runtime.gather([lambda key=key: read(key) for key in segment_keys])  # type: ignore[misc]
+        return self.context.runtime.gather([partial(read, key) for key in segment_keys])
 
     def hole(self, offset: int) -> CorruptLogError | LookAgain:
         """Return what a missing ``offset`` means."""
@@ -695,7 +696,7 @@ class Partitions:
         self.context = context
         self._lock = context.runtime.lock()
         self._kept: OrderedDict[tuple[str, int], Partition] = OrderedDict()  # least recently used first
-        self._appenders: dict[tuple[str, int], Appending] = {}  # of the partitions that are kept
+        self._appenders: dict[tuple[str, int], Any] = {}  # of the partitions that are kept
         # Also those that were dropped while a request had them, because each exists once.
         self._in_use: WeakValueDictionary[tuple[str, int], Partition] = WeakValueDictionary()
         self._appenders_in_use: WeakValueDictionary[tuple[str, int], Any] = WeakValueDictionary()
@@ -725,16 +726,16 @@ class Partitions:
         """
         key = (topic_id, partition)
         with self._lock:
-            appender: Any = self._appenders.get(key)
+            appender: A | None = self._appenders.get(key)
             if appender is not None and len(self._kept) <= limits.PARTITIONS_CACHED_MAX:
                 self._kept.move_to_end(key)
-                return appender  # type: ignore[no-any-return]
+                return appender
             found = self.get(name, topic_id, partition)
             appender = self._appenders_in_use.get(key)
             if appender is None:
                 appender = self._appenders_in_use[key] = make(found, self._keep_left)
                 self._keep(key, found)
-            return appender  # type: ignore[no-any-return]
+            return appender
 
     def _keep_left(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.partition)

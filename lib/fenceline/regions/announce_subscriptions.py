@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from fenceline import limits
 from fenceline.append.appender import Appender, appender_of
@@ -82,7 +83,7 @@ def send(context: Context, appender: Appender, cursors: Sequence[Stored], wait_m
         if isinstance(append_marker(appender, UpdateEntry(page), wait_ms), Outdated):
             raise StaleTopicId
         count = len(page.updates)
-        context.runtime.gather([lambda one=one: _clear(context, one) for one in due[:count]])  # type: ignore[misc]
+        context.runtime.gather([partial(_clear, context, one) for one in due[:count]])
         due = due[count:]
 
 
@@ -129,7 +130,7 @@ def announce(job: PartitionJob, subscriptions: Sequence[SubscriptionItem]) -> No
         if isinstance(job.append(UpdateEntry(page)), Outdated):
             raise StaleTopicId
         count = len(page.updates)
-        job.context.runtime.gather([lambda one=one: _note(job, one) for one in left[:count]])  # type: ignore[misc]
+        job.context.runtime.gather([partial(_note, job, one) for one in left[:count]])
         left = left[count:]
 
 

@@ -7,7 +7,7 @@ of this log gave the sender. Where the log cannot show that, the cursor stays, a
 Rule: UPDATEs are applied in the order of the log, and only then is that remembered. To apply one twice changes nothing.
 A hostile region may send any number of them. So a tick applies a marker of them, and others only while it is young.
 
-Not here: how an UPDATE is sent (``updates``).
+Not here: how an UPDATE is sent (``announce_subscriptions``).
 """
 
 from __future__ import annotations

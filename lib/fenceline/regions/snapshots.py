@@ -12,6 +12,7 @@ Not here: how answers are folded (``log.region_state``), and how cursors use sna
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from fenceline import limits
@@ -102,7 +103,7 @@ def answer(job: PartitionJob, regions: RegionState) -> None:
     entries: list[ResponseEntry | SnapshotEntry] = [ResponseEntry(one, topic_id) for one in regions.unanswered]
     if done is not None:
         entries.append(SnapshotEntry(done, job.topic.topic.regions))
-    job.context.runtime.gather([lambda entry=entry: job.append(entry) for entry in entries])  # type: ignore[misc]
+    job.context.runtime.gather([partial(job.append, entry) for entry in entries])
 
 
 def start(job: PartitionJob, *, snapshot_id: str | None = None) -> str:

@@ -5,7 +5,7 @@ Rule: a batch is byte for byte what ``fenceline.format.batch.encode`` makes of t
 Rule: all fields of all records are computed at once. Arrow then puts each record's pieces one after the other: its
 ``take`` of many short values copies faster than any index of bytes.
 
-Not here: which rows are in a batch; see ``sink.buffers``.
+Not here: which rows are in a batch; see ``sink.sending``.
 """
 
 from __future__ import annotations

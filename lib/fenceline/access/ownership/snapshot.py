@@ -8,6 +8,7 @@ Not here: what the request changes (``decision``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from fenceline.access import fence_markers, session_item
 from fenceline.access.ownership.decision import Found
@@ -86,7 +87,7 @@ def read_found(partitions: Partitions, resources: Sequence[Resource], named: Ite
         except StaleTopicId as error:
             raise VersionMoved(keys.topic_item(resource.topic)) from error
 
-    states = context.runtime.gather([lambda one=one: state_of(one) for one in written])  # type: ignore[misc]
+    states = context.runtime.gather([partial(state_of, one) for one in written])
     views = {
         one: PartitionAccess(one.partition, access_from_item(items.get(access_keys[one])), state)
         for one, state in zip(written, states, strict=True)
