@@ -1,7 +1,6 @@
 """A write that was not answered, and then a rival: what may have been carried out is never reported as refused.
 
-Not here: topics, which have a file of their own, ``log/test_topic_races.py``; group commits, acknowledgements and claims,
-which have theirs.
+Not here: topics (``log/test_topic_races.py``), group commits, acknowledgements and claims, which have their own files.
 """
 
 from __future__ import annotations
