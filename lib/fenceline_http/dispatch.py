@@ -21,7 +21,7 @@ from fenceline_http.responses import Response
 from fenceline_http.route import Function, Route
 
 if TYPE_CHECKING:
-    from fenceline_http.declared import Body, Query
+    from fenceline_http.request_schema import Body, Query
     from fenceline_http.wiring import Service
 
 Handler = Callable[..., Response]

@@ -14,9 +14,9 @@ from typing import Any
 from fenceline import errors
 from fenceline.answers import to_json
 from fenceline_http import schemas
-from fenceline_http.declared import Body, Query
 from fenceline_http.json_schema import STRING, Named, Schema, described, integer, named_in, of_answer
 from fenceline_http.media_types import BYTES_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
+from fenceline_http.request_schema import Body, Query
 from fenceline_http.route import Route
 from fenceline_http.routes import ROUTES
 

@@ -14,12 +14,12 @@ from fenceline import limits
 from fenceline.errors import InvalidRequiredAcksError
 from fenceline.model.record import Record
 from fenceline_http import json_schema
-from fenceline_http.declared import Body, Members, Query, object_of, optional, required, required_by
-from fenceline_http.fields import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
 from fenceline_http.json_schema import TEXT_OR_NULL, Named, array, const, described, nullable, obj, words
+from fenceline_http.request_schema import Body, Members, Query, object_of, optional, required, required_by
 from fenceline_http.schemas import ENCODING as ENCODING_SCHEMA
 from fenceline_http.schemas import HEADERS
 from fenceline_http.strict_json import member
+from fenceline_http.value_kinds import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
 
 ToBytes = Callable[[str], bytes]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from fenceline.answers import is_declared
-from fenceline_http.declared import Body, Query
+from fenceline_http.request_schema import Body, Query
 
 Function = Literal["produce", "read", "admin", "subscriptions", "sessions", "transactions"]
 

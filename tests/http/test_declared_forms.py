@@ -21,7 +21,7 @@ from fenceline.adapters.sqlite.items import SqliteItemStore
 from fenceline.adapters.sqlite.objects import SqliteObjectStore
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
-from fenceline_http.declared import Body, Query
+from fenceline_http.request_schema import Body, Query
 from fenceline_http.route import Route
 from fenceline_http.routes import ROUTES
 from tests.support.http_events import BATCH_TYPE, DOCUMENT, Answer, call

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fenceline.errors import FencelineError
-from fenceline_http.declared import Body, Query
 from fenceline_http.request import Request
+from fenceline_http.request_schema import Body, Query
 from fenceline_http.routes import ROUTES
 from fenceline_http.wiring import Service
 from tests.support.http_events import BATCH_TYPE, event

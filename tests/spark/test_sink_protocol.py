@@ -727,8 +727,8 @@ def test_rows_handed_to_the_driver_lie_in_the_order_of_their_tasks(fenceline: Fe
 def test_rows_of_many_tasks_are_placed_in_parts_that_arrow_can_hold(
     fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fenceline_spark.sink.handed.JOINED_BYTES", 200)
-    monkeypatch.setattr("fenceline_spark.sink.handed.joined", lambda batches: joined(checked(batches)))
+    monkeypatch.setattr("fenceline_spark.sink.driver_rows.JOINED_BYTES", 200)
+    monkeypatch.setattr("fenceline_spark.sink.driver_rows.joined", lambda batches: joined(checked(batches)))
 
     def checked(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         assert sum(each.nbytes for each in batches) <= 200
@@ -755,7 +755,7 @@ def test_the_driver_weighs_what_a_task_handed_over_twice_at_most_however_many_ta
     monkeypatch.setattr(
         "fenceline_spark.sink.commit.unpacked", lambda packed: [Weighed(one) for one in unpacked(packed)]
     )
-    monkeypatch.setattr("fenceline_spark.sink.handed.joined", lambda parts: joined([part.batch for part in parts]))
+    monkeypatch.setattr("fenceline_spark.sink.driver_rows.joined", lambda parts: joined([part.batch for part in parts]))
     Run(fenceline).write(0, [[rows(f"{n}", partition=[0])] for n in range(20)])
     assert max(weighed.values()) == 2
     assert committed(fenceline) == [b"%d" % n for n in range(20)]

@@ -32,7 +32,7 @@ class Resource:
     Args:
         group: The group whose reads and commits it guards; ``None`` is not the same as any group.
         topic_id: The incarnation that it belongs to; ``""`` for a plain string.
-        topic: Together with ``partition``: what it guards, if it guards anything.
+        topic: BatchGroups with ``partition``: what it guards, if it guards anything.
     """
 
     name: str

@@ -26,7 +26,7 @@ from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, call, check_here, public
 from fenceline.client.identities import Memory
-from fenceline.client.stay import UNUSABLE, RegionalRecord, Stay, Wanted, answered, enter, read_in
+from fenceline.client.region_reader import UNUSABLE, RegionalRecord, RegionReader, Wanted, answered, enter, read_in
 from fenceline.client.transport import log
 from fenceline.model.kinds import Isolation
 from fenceline.model.results import ReadRecord
@@ -111,7 +111,7 @@ class FailoverSubscriber:
         self._told: int | None = None  # the client to go to
         self._advice = _Advice()
         self._at = 0
-        self._stay: Stay | None = None
+        self._reader: RegionReader | None = None
         self._stays = 0
         self._dropped: tuple[int, Sequence[int]] | None = None  # of the last page; to be acknowledged in this region
         self._is_silent = False
@@ -127,14 +127,14 @@ class FailoverSubscriber:
     @property
     def region(self) -> str | None:
         """Return the name of the region that is read; ``None`` while none answers."""
-        stay = self._stay
-        return None if stay is None else stay.region
+        reader = self._reader
+        return None if reader is None else reader.region
 
     def close(self) -> None:
         """End the iteration, and ask for no further page."""
         self._is_closed = True
-        if (stay := self._stay) is not None:
-            stay.close()
+        if (reader := self._reader) is not None:
+            reader.close()
 
     def __iter__(self) -> Iterator[tuple[int, RegionalRecord]]:
         """Yield each record with its partition.
@@ -181,26 +181,26 @@ class FailoverSubscriber:
         Raises:
             FencelineError: The region refused the acknowledgement; nothing was acknowledged.
         """
-        stay = self._stay
+        reader = self._reader
         memory = self._memory[partition]
-        if stay is None or record.stay != self._stays:
+        if reader is None or record.stay != self._stays:
             return record in memory.acknowledged
-        if not self._acknowledge(stay, partition, cumulative=record.offset):
+        if not self._acknowledge(reader, partition, cumulative=record.offset):
             return False
-        for origin, number, count in stay.shown[partition].take(record.offset + 1):
+        for origin, number, count in reader.shown[partition].take(record.offset + 1):
             memory.acknowledged.add(origin, number, count)
         return True
 
     def acknowledge_individually(self, partition: int, records: Iterable[RegionalRecord]) -> bool:
         """Acknowledge these records only; return True if all are acknowledged. Otherwise as ``acknowledge``."""
-        stay = self._stay
+        reader = self._reader
         memory = self._memory[partition]
         left = [record for record in records if record not in memory.acknowledged]
         here = [record for record in left if record.stay == self._stays]
-        if stay is None:
+        if reader is None:
             return not left
         if here:
-            if not self._acknowledge(stay, partition, individual=[record.offset for record in here]):
+            if not self._acknowledge(reader, partition, individual=[record.offset for record in here]):
                 return False
             for record in here:
                 memory.acknowledged.note(record)
@@ -221,12 +221,17 @@ class FailoverSubscriber:
         self._told = index
 
     def _acknowledge(
-        self, stay: Stay, partition: int, *, cumulative: int | None = None, individual: Sequence[int] | None = None
+        self,
+        reader: RegionReader,
+        partition: int,
+        *,
+        cumulative: int | None = None,
+        individual: Sequence[int] | None = None,
     ) -> bool:
         if self._is_silent:
             return False
         try:
-            stay.acknowledge(partition, cumulative=cumulative, individual=individual)
+            reader.acknowledge(partition, cumulative=cumulative, individual=individual)
         except UNUSABLE:
             self._is_silent = True
             return False
@@ -238,20 +243,20 @@ class FailoverSubscriber:
         given.note(record)
 
     def _must_leave(self) -> bool:
-        return self._stay is None or self._is_silent or self._told is not None or self._is_closed
+        return self._reader is None or self._is_silent or self._told is not None or self._is_closed
 
     def _pause(self) -> None:
-        if (stay := self._stay) is not None:
-            stay.pause()
+        if (reader := self._reader) is not None:
+            reader.pause()
 
     def _page(self) -> tuple[int, Iterator[RegionalRecord]] | None:
         """Return what is left of a page, or the next one; ``None`` at the end."""
         check_here(self)
-        if self._is_handing and self._stay is not None:
+        if self._is_handing and self._reader is not None:
             # An earlier call failed, or was interrupted, before the caller had what was taken. A later mark would pass
             # those records, so the region is read again from its mark on.
-            self._stay.close()
-            self._stay = None
+            self._reader.close()
+            self._reader = None
         if self._rest is None or self._must_leave():  # the next stay shows what is left of the page
             self._rest = None
             page = self._next_page()
@@ -264,14 +269,14 @@ class FailoverSubscriber:
     def _next_page(self) -> tuple[int, Sequence[RegionalRecord]] | None:
         """Return the next page with records that the caller did not acknowledge, or ``None`` at the end."""
         while not self._is_closed:
-            stay = self._stay
-            if stay is None or self._must_leave():
+            reader = self._reader
+            if reader is None or self._must_leave():
                 self._move()
                 continue
             try:
-                self._acknowledge_dropped(stay)
+                self._acknowledge_dropped(reader)
                 self._is_handing = True
-                fetched = stay.next_page()
+                fetched = reader.next_page()
             except errors.FencelineError as error:
                 self._is_handing = False  # the page is fetched again
                 if not isinstance(error, UNUSABLE):
@@ -280,17 +285,17 @@ class FailoverSubscriber:
                 continue
             if fetched is None:
                 self._is_handing = False
-                if stay.is_over:
+                if reader.is_over:
                     return None
                 continue
             partition, page = fetched
             if self._follows(page.active_region):
                 continue  # that region shows the page's records
-            if records := self._new_of(stay, partition, page.records):
+            if records := self._new_of(reader, partition, page.records):
                 return partition, records
         return None
 
-    def _new_of(self, stay: Stay, partition: int, records: Sequence[ReadRecord]) -> list[RegionalRecord]:
+    def _new_of(self, reader: RegionReader, partition: int, records: Sequence[ReadRecord]) -> list[RegionalRecord]:
         """Return the records that are not known to be acknowledged. The next call acknowledges the others here."""
         acknowledged = self._memory[partition].acknowledged
         known = [record.offset for record in records if record in acknowledged]
@@ -300,14 +305,14 @@ class FailoverSubscriber:
         new: list[RegionalRecord] = []
         for record in records:
             if not known or record not in acknowledged:
-                stay.shown[partition].add(record)
-                new.append(read_in(stay.region, self._stays, record))
+                reader.shown[partition].add(record)
+                new.append(read_in(reader.region, self._stays, record))
         return new
 
-    def _acknowledge_dropped(self, stay: Stay) -> None:
+    def _acknowledge_dropped(self, reader: RegionReader) -> None:
         if self._dropped is not None:
             partition, offsets = self._dropped
-            stay.acknowledge(partition, individual=offsets)
+            reader.acknowledge(partition, individual=offsets)
             self._dropped = None
 
     def _move(self) -> None:
@@ -318,9 +323,9 @@ class FailoverSubscriber:
         """
         count, told, is_silent = len(self._clients), self._told, self._is_silent
         left = self._names[self._at]
-        if self._stay is not None:
-            self._stay.close()
-            self._stay = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
         if told is None:
             first = self._at + is_silent
             self._enter_one_of([n % count for n in range(first, first + count)], why="silent")
@@ -338,19 +343,19 @@ class FailoverSubscriber:
         refusal: errors.FencelineError | None = None
         for index in order:
             try:
-                stay = enter(self._clients[index], self._wanted, self._wanted.silent_ms)
+                reader = enter(self._clients[index], self._wanted, self._wanted.silent_ms)
             except UNUSABLE as error:
                 silence = error
             except errors.FencelineError as error:
                 refusal = refusal or error
             else:
-                self._arrive(index, stay, why)
+                self._arrive(index, reader, why)
                 return
         failure = refusal or silence
         assert failure is not None
         raise failure
 
-    def _arrive(self, index: int, stay: Stay, why: str) -> None:
+    def _arrive(self, index: int, reader: RegionReader, why: str) -> None:
         if why != "begin" and index != self._at:
             self.moves += 1
             log.warning(
@@ -358,22 +363,22 @@ class FailoverSubscriber:
                 self._wanted.topic,
                 self._wanted.name,
                 self._names.get(self._at),
-                stay.region,
+                reader.region,
                 why,
             )
-        self._names[index] = stay.region
+        self._names[index] = reader.region
         # In this order, since a signal may end this: an earlier stay's offsets must not be acknowledged in the new one.
         # What was taken from the earlier stay is owed until the new one begins.
         self._stays += 1
         self._dropped = None
-        self._at, self._stay, self._is_silent = index, stay, False
+        self._at, self._reader, self._is_silent = index, reader, False
         self._is_handing = False
         if self._is_closed:  # by another thread, which saw only the earlier stay
-            stay.close()
+            reader.close()
 
     def _follows(self, region: str | None) -> bool:
         """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""
-        advice, here = self._advice, self._stay
+        advice, here = self._advice, self._reader
         if region != advice.region:
             is_overruled = region is not None and region == advice.overruled
             advice = self._advice = _Advice(region, None if is_overruled else 0)
@@ -384,15 +389,15 @@ class FailoverSubscriber:
             return False
         index = self._index_of(region)
         try:
-            stay = None if index is None else enter(self._clients[index], self._wanted, _PROBE_MS)
+            reader = None if index is None else enter(self._clients[index], self._wanted, _PROBE_MS)
         except errors.FencelineError:
-            stay = None
-        if index is None or stay is None:
+            reader = None
+        if index is None or reader is None:
             advice.not_before_ms = self._runtime.monotonic_ms() + advice.pause_ms
             advice.pause_ms = min(advice.pause_ms * 2, _PROBE_PAUSE_MS_MAX)
             return False
         here.close()
-        self._arrive(index, stay, "advised")
+        self._arrive(index, reader, "advised")
         # Two regions may advise each other for a moment, until the advice has travelled.
         self._advice = _Advice(here.region, now + SILENT_MS)
         return True

@@ -4,7 +4,7 @@ Rule: a record is named by its partition, its origin, the incarnation of the ori
 name is the same in every region; offsets are not. Memory is bounded: what exceeds it is forgotten, the lowest numbers
 first. A forgotten record may be shown again, and is never taken for one that was seen.
 
-Not here: what follows from it; see ``stay`` and ``failover``.
+Not here: what follows from it; see ``region_reader`` and ``failover``.
 """
 
 from __future__ import annotations

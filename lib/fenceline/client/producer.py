@@ -39,8 +39,8 @@ from fenceline.client.api import ApiClient
 from fenceline.client.calls import PARTITION, check_here, checks_itself, public
 from fenceline.client.calls import checked as checked_argument
 from fenceline.client.delivery import Delivery, Failures, PendingBatch
+from fenceline.client.partition_picker import PartitionPicker
 from fenceline.client.records import checked, in_chunks
-from fenceline.client.route import Route
 from fenceline.client.session import Held
 from fenceline.client.topic_watch import OUTDATED, TopicWatch
 from fenceline.client.transport import log
@@ -116,7 +116,7 @@ class Producer:
         self._expected_offsets = dict(expected_offsets or {})
         self._on_growth = on_growth
         self._watch = TopicWatch(client, self._take)
-        self._route = Route(
+        self._picker = PartitionPicker(
             topic,
             partitioner,
             claimed=None if access is None else access.topic_epochs,
@@ -219,7 +219,7 @@ class Producer:
             timestamp = self._runtime.now_ms()
         record = checked(Record(value, key, headers, timestamp))
         if partition is None:
-            partition = self._route.partition_of(record.key)
+            partition = self._picker.partition_of(record.key)
         else:
             partition = checked_argument("partition", PARTITION, partition)
         return self._put(partition, [record])
@@ -230,7 +230,7 @@ class Producer:
         There are no deliveries: ``flush`` raises the first failure, and ``acknowledged`` counts the stored records.
         """
         for some in in_chunks(records):
-            for target, group in self._route.split(some, partition).items():
+            for target, group in self._picker.split(some, partition).items():
                 self._put(target, group)
 
     def flush(self) -> None:
@@ -287,9 +287,9 @@ class Producer:
             self._access.close()
 
     def _put(self, partition: int, records: Sequence[Record]) -> Delivery:
-        batch_bytes = min(self._batch_bytes, self._route.batch_bytes_max)
-        batch, index = self._accumulator.put(self._route.known(partition), records, batch_bytes=batch_bytes)
-        self._route.filled(partition, batch)
+        batch_bytes = min(self._batch_bytes, self._picker.batch_bytes_max)
+        batch, index = self._accumulator.put(self._picker.known(partition), records, batch_bytes=batch_bytes)
+        self._picker.filled(partition, batch)
         return Delivery(batch, index, partition)
 
     def _wait(self) -> None:
@@ -310,9 +310,9 @@ class Producer:
                 appended = self._deliver(batch)
             except errors.MessageTooLargeError as error:  # no answer to it was lost: else its outcome is unknown
                 self._watch.doubt(self._topic.name)
-                self._route.refused(error)
+                self._picker.refused(error)
                 if len(batch.records) > 1 and batch.place not in self._expected_offsets:
-                    self._accumulator.split(batch, self._route.batch_bytes_max)
+                    self._accumulator.split(batch, self._picker.batch_bytes_max)
                 else:
                     self._fail(batch, error)
             except errors.FencelineError as error:
@@ -351,7 +351,7 @@ class Producer:
         Raises:
             FencelineError: A claim was not answered. It is sent again after the next look.
         """
-        before, access = self._route.partitions, self._access
+        before, access = self._picker.partitions, self._access
         if access is not None and (access.holding.loss is not None or topic.topic_id != self._topic.topic_id):
             return
         if access is not None and self._has_all and _beyond(topic, access.topic_epochs):
@@ -364,11 +364,11 @@ class Producer:
                     topic.partitions,
                     error.code,
                 )
-                self._route.limit(topic.setting("max.message.bytes"))
+                self._picker.limit(topic.setting("max.message.bytes"))
                 self._tell_growth(topic, error)
                 return
-            self._access = access  # before the route leads there
-        self._route.take(topic, None if access is None else access.topic_epochs)
+            self._access = access  # before the picker chooses them
+        self._picker.take(topic, None if access is None else access.topic_epochs)
         if topic.partitions != before:
             self._tell_growth(topic, None)
 

@@ -139,7 +139,7 @@ class Admissions:
     def _ask(self, key: _Of, taken: Sequence[_Waiting], until_ms: int) -> None:
         outcome = self._added(key, taken, until_ms)
         if isinstance(outcome, InvalidRequestError) and len(taken) > 1:
-            # Together they are too many. Each alone may have room, or be in the transaction already.
+            # BatchGroups they are too many. Each alone may have room, or be in the transaction already.
             for one in taken:
                 one.outcome = self._added(key, [one], until_ms)
             return

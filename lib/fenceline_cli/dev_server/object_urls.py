@@ -12,10 +12,10 @@ from fenceline.adapters.sqlite.directory import SqliteObjectStore
 from fenceline.errors import FencelineError, NotAuthorizedError, NotFoundError
 from fenceline.ports import NotFound
 from fenceline_http import responses
-from fenceline_http.declared import Query, optional
-from fenceline_http.fields import TEXT, integer
 from fenceline_http.request import Event
+from fenceline_http.request_schema import Query, optional
 from fenceline_http.responses import Response
+from fenceline_http.value_kinds import TEXT, integer
 
 PREFIX = "/objects/"
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from fenceline.answers import to_json
 from fenceline.model.requests import ReadRequest
 from fenceline_http import media_types, record_page, responses
-from fenceline_http.fields import refuse
 from fenceline_http.media_types import Media
 from fenceline_http.operations.read import (
     OffsetAt,
@@ -19,6 +18,7 @@ from fenceline_http.operations.read import (
     TopicOffsetsAt,
 )
 from fenceline_http.responses import Response
+from fenceline_http.value_kinds import refuse
 
 if TYPE_CHECKING:
     from fenceline.model.results import SegmentEntry

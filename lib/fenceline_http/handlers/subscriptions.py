@@ -10,9 +10,9 @@ from fenceline.model.requests import Acknowledgement as Acknowledged
 from fenceline.model.requests import ReadRequest
 from fenceline.model.subscription import CommittedOffset, CursorPart, SubscriptionPage
 from fenceline_http import record_page, responses
-from fenceline_http.fields import GROUP, LEGAL_GROUP, WANTED_GROUP
 from fenceline_http.operations.subscriptions import GroupOffsets, Mark, Subscriptions
 from fenceline_http.responses import Response
+from fenceline_http.value_kinds import GROUP, LEGAL_GROUP, WANTED_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,10 +8,10 @@ from fenceline.format.partitioner import coordinator_shard
 from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import Coordinator, OnceMark, ProducerPair, TopicPartition, TransactionMember
 from fenceline_http import responses
-from fenceline_http.fields import GROUP, TRANSACTIONAL_ID
 from fenceline_http.operations.ends import EndedTransactions, ExtendedTransaction
 from fenceline_http.request import topic_name
 from fenceline_http.responses import Response
+from fenceline_http.value_kinds import GROUP, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
     from fenceline_http.operations.ends import EndTransaction, EndTransactions, ExtendTransaction, OfProducer, Once

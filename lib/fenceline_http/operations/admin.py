@@ -10,12 +10,12 @@ from fenceline import limits
 from fenceline.model.kinds import Offset, PartitionCount, RegionName, TopicName
 from fenceline.model.topic import Topic
 from fenceline.model.topic_config import NAMES
-from fenceline_http.declared import Body, Members, Nothing, Query, optional, required
-from fenceline_http.fields import TEXT, Kind, integer, list_of, refuse, size
 from fenceline_http.json_schema import Named, Schema, nullable, of_type
 from fenceline_http.operations import about, replication
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
+from fenceline_http.request_schema import Body, Members, Nothing, Query, optional, required
 from fenceline_http.route import Route
+from fenceline_http.value_kinds import TEXT, Kind, integer, list_of, refuse, size
 
 # Topics
 

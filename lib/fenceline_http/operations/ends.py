@@ -14,10 +14,10 @@ from fenceline import limits
 from fenceline.answers import Stated
 from fenceline.model.transaction import OnceMark, ProducerPair, TransactionMember
 from fenceline_http import strict_json
-from fenceline_http.declared import Body, Members, object_of, optional, required
-from fenceline_http.fields import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
 from fenceline_http.operations.shared import STORES, WRITES
+from fenceline_http.request_schema import Body, Members, object_of, optional, required
 from fenceline_http.route import Route
+from fenceline_http.value_kinds import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
 
 TRANSACTIONS = "/v1/transactions"
 TRANSACTION = f"{TRANSACTIONS}/{{transactional_id}}"

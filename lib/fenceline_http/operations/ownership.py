@@ -12,11 +12,11 @@ from typing import NamedTuple
 from fenceline import limits
 from fenceline.model import kinds
 from fenceline.model.access import OwnedResource, Ownership
-from fenceline_http.declared import Body, Members, Query, object_of, optional, required
-from fenceline_http.fields import TEXT, integer, list_of
 from fenceline_http.json_schema import of_type
 from fenceline_http.operations.shared import OWNER, SESSION_EXAMPLE, WRITES
+from fenceline_http.request_schema import Body, Members, Query, object_of, optional, required
 from fenceline_http.route import Route
+from fenceline_http.value_kinds import TEXT, integer, list_of
 
 _RESOURCE = TEXT.shown(of_type(kinds.ResourceName))
 _GROUP = TEXT.shown(of_type(kinds.GroupName))

@@ -12,8 +12,6 @@ from fenceline.model.kinds import GroupName, Offset, PartitionNumber, Timestamp
 from fenceline.model.results import Bounds, SegmentEntry, SegmentList
 from fenceline.model.results import Offsets as OffsetsAnswer
 from fenceline.model.transaction import ShownProducerState
-from fenceline_http.declared import Query, optional, required, unshown
-from fenceline_http.fields import FLAG, TEXT, choice, integer, refuse, size
 from fenceline_http.json_schema import of_type, words
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
@@ -30,7 +28,9 @@ from fenceline_http.operations.shared import (
     PageBounds,
     PageQuery,
 )
+from fenceline_http.request_schema import Query, optional, required, unshown
 from fenceline_http.route import Route
+from fenceline_http.value_kinds import FLAG, TEXT, choice, integer, refuse, size
 
 _AT_TIME = "Find the first record with this time or a later one, in milliseconds."
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from fenceline import limits
 from fenceline.model.kinds import RegionName
 from fenceline.model.region import RegionStatus, ReplicationStatus, ShownSnapshot
-from fenceline_http.declared import Body, Nothing, Query, optional, required
-from fenceline_http.fields import TEXT, integer, size
 from fenceline_http.json_schema import of_type
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, WRITES
+from fenceline_http.request_schema import Body, Nothing, Query, optional, required
 from fenceline_http.route import Route
+from fenceline_http.value_kinds import TEXT, integer, size
 
 _REPLICATION = f"{TOPIC}/replication"
 _REGION = f"{_REPLICATION}/regions/{{region}}"

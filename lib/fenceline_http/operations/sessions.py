@@ -14,8 +14,6 @@ from fenceline import limits
 from fenceline.model.access import GRANTED, Hold, Lease, Session
 from fenceline.model.access import Claim as Granted
 from fenceline.model.kinds import ACCESS_MODES, AccessMode, ClientName, Epoch, LeaseMs, ProducerName
-from fenceline_http.declared import Body, Nothing, Query, optional, required
-from fenceline_http.fields import TEXT, Kind, choice, integer, list_of, refuse
 from fenceline_http.json_schema import of_type
 from fenceline_http.operations import ownership
 from fenceline_http.operations.shared import (
@@ -30,8 +28,10 @@ from fenceline_http.operations.shared import (
     WRITES,
     NamePage,
 )
+from fenceline_http.request_schema import Body, Nothing, Query, optional, required
 from fenceline_http.route import Route
 from fenceline_http.strict_json import member
+from fenceline_http.value_kinds import TEXT, Kind, choice, integer, list_of, refuse
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _SESSION = "/v1/sessions/{session_id}"

@@ -7,10 +7,10 @@ from typing import ClassVar
 from fenceline import limits
 from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page
-from fenceline_http.declared import Members, Query, optional, required
-from fenceline_http.fields import TEXT, Kind, choice, integer, refuse, size
 from fenceline_http.json_schema import Named, Schema, members, obj, of_type
+from fenceline_http.request_schema import Members, Query, optional, required
 from fenceline_http.schemas import ENCODING
+from fenceline_http.value_kinds import TEXT, Kind, choice, integer, refuse, size
 
 TOPIC = "/v1/topics/{topic}"
 PARTITION = f"{TOPIC}/partitions/{{partition}}"

@@ -11,8 +11,6 @@ from fenceline.errors import InvalidRequestError
 from fenceline.model.kinds import Offset
 from fenceline.model.subscription import CommittedOffset as Answered
 from fenceline.model.subscription import Cursor, CursorPart, SubscriptionEntry, SubscriptionPage
-from fenceline_http.declared import Body, Nothing, Query, object_of, optional, required
-from fenceline_http.fields import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
@@ -29,7 +27,9 @@ from fenceline_http.operations.shared import (
     NamePage,
     PageQuery,
 )
+from fenceline_http.request_schema import Body, Nothing, Query, object_of, optional, required
 from fenceline_http.route import Route
+from fenceline_http.value_kinds import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
 
 _PLACE = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})", re.ASCII)
 _GROUP = "/v1/groups/{group}"

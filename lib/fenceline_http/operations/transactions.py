@@ -23,8 +23,6 @@ from fenceline.model.transaction import (
     Transaction,
     TransactionPage,
 )
-from fenceline_http.declared import Body, Members, Nothing, Query, object_of, optional, required
-from fenceline_http.fields import GROUP, TEXT, TRANSACTIONAL_ID, choice, integer, list_of, refuse, size
 from fenceline_http.json_schema import STRING, Named, array, obj
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations import ends
@@ -38,8 +36,10 @@ from fenceline_http.operations.ends import (
     OfProducer,
 )
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, CommittedOffset
+from fenceline_http.request_schema import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.route import Route
 from fenceline_http.schemas import PROBLEM
+from fenceline_http.value_kinds import GROUP, TEXT, TRANSACTIONAL_ID, choice, integer, list_of, refuse, size
 
 _OPERATOR = "/v1/operator"
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from fenceline.errors import InvalidTimestampError
 from fenceline.limits import INT64_MAX, MIB
+from fenceline_spark.columns.batch_groups import Room, Rows, per_record
 from fenceline_spark.columns.batches import Log, StoredBatch
 from fenceline_spark.columns.binary import columns_at, valid_bits
 from fenceline_spark.columns.headers import TYPE as HEADERS
 from fenceline_spark.columns.headers import header_column
-from fenceline_spark.columns.together import Room, Rows, per_record
 
 ROWS_MAX = 20_000  # of one Arrow record batch
 BYTES_MAX = 8 * MIB

@@ -3,7 +3,7 @@
 Rule: each field's end is where the next one begins, and the last one's end is the record's. So a length that is wrong
 is found, whatever it is. A length below 0 means null, as for Kafka's clients.
 
-Not here: where records begin; see ``walk``. What their headers hold; see ``headers``.
+Not here: where records begin; see ``record_bounds``. What their headers hold; see ``headers``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fields(data: Any, places: Any) -> Fields:
     """Return the fields of the records that begin at each of ``places`` but the last one, which is their end.
 
     Args:
-        data: uint8, with ``walk.SLACK`` after the last record.
+        data: uint8, with ``record_bounds.SLACK`` after the last record.
 
     Raises:
         Damage: A record's fields do not end where it does. With headers, only ``headers`` finds it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fenceline_spark.jobs.archiving import archive, archived, verify_archive
 from fenceline_spark.jobs.auditing import audit, audit_archive
 from fenceline_spark.jobs.compaction import compact
-from fenceline_spark.jobs.forgetting import forget
+from fenceline_spark.jobs.forget import forget
 from fenceline_spark.jobs.replaying import replay
 
 __all__ = ["archive", "archived", "audit", "audit_archive", "compact", "forget", "replay", "verify_archive"]

@@ -26,9 +26,9 @@ from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
 from fenceline.log.tail import verified_tail
 from fenceline.settings import Settings
+from fenceline_spark.columns.batch_groups import Room, Rows
 from fenceline_spark.columns.batches import Log, StoredBatch
 from fenceline_spark.columns.binary import columns_at
-from fenceline_spark.columns.together import Room, Rows
 from fenceline_spark.jobs.ranges import SourceRange
 from fenceline_spark.jobs.stores import partition_of
 

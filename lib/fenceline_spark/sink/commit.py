@@ -19,11 +19,11 @@ import pyarrow as pa
 from fenceline import errors, limits
 from fenceline.client import Client
 from fenceline.model.transaction import OnceMark, TopicPartition, TransactionMember
-from fenceline_spark.sink import orphans
-from fenceline_spark.sink.handed import HandedRows
-from fenceline_spark.sink.lanes import PARALLEL
+from fenceline_spark.sink import leftover_transactions
+from fenceline_spark.sink.driver_rows import DriverRows
 from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Repeat, rows_of, run_of
 from fenceline_spark.sink.options import SinkOptions
+from fenceline_spark.sink.ordered_pool import PARALLEL
 from fenceline_spark.sink.placing import Placing, joined, unpacked
 from fenceline_spark.sink.task import is_written
 from fenceline_spark.sink.transaction import EXTEND_MS, abort, is_fenced
@@ -101,9 +101,9 @@ class Committer:
             _check_same_rows(found.batch, note, found.rows)
             _tell_repeat(found.batch, note)
             return
-        orphans.fence_rivals(self._client, found.large, parallel=self._parallel)
+        leftover_transactions.fence_rivals(self._client, found.large, parallel=self._parallel)
         if found.batch.is_stream and {run_of(note) for note in found.last_notes} != {found.batch.run}:
-            orphans.fence_all(self._client, found.batch, parallel=self._parallel)
+            leftover_transactions.fence_all(self._client, found.batch, parallel=self._parallel)
 
     def abort(self, batch: Batch, messages: Iterable[object] = ()) -> None:
         """End all that tasks of ``batch`` left open, so that no reader waits for it.
@@ -115,9 +115,9 @@ class Committer:
             if isinstance(message, Large):
                 abort(self._client, message.transactional_id, message.pair)
         if not batch.is_stream:
-            orphans.give_up(self._client, batch)
+            leftover_transactions.give_up(self._client, batch)
         if not self._is_past(batch):
-            orphans.fence_all(self._client, batch, parallel=self._parallel)
+            leftover_transactions.fence_all(self._client, batch, parallel=self._parallel)
 
     def _is_past(self, batch: Batch) -> bool:
         if not batch.is_stream or batch.once_id is None:
@@ -178,7 +178,7 @@ class Committer:
         large = [TransactionMember(one.transactional_id, one.pair) for one in found.large]
         placing = self._placing(found.batch)
         # Where the end is refused, this block aborts what the driver wrote.
-        with HandedRows(
+        with DriverRows(
             self._client, self._options, placing, found.batch, parallel=self._parallel, extend_ms=self._extend_ms
         ) as own:
             try:

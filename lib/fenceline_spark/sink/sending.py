@@ -18,8 +18,8 @@ from fenceline.model.results import SessionRef
 from fenceline.model.topic import Topic
 from fenceline.model.transaction import ProducerPair, TopicPartition
 from fenceline_spark.columns.encode import Columns, concatenated, copied, encode, sizes
-from fenceline_spark.sink.lanes import PARALLEL, Lanes
 from fenceline_spark.sink.options import SinkOptions
+from fenceline_spark.sink.ordered_pool import PARALLEL, OrderedPool
 from fenceline_spark.sink.placing import Placing
 from fenceline_spark.sink.transaction import OpenTransaction
 
@@ -61,17 +61,17 @@ class Sending:
         self._placing = placing
         self._transaction = transaction
         self._pair = pair if transaction is None or pair is not None else transaction.pair
-        self._lanes = Lanes(parallel)
+        self._pool = OrderedPool(parallel)
         self._places: dict[TopicPartition, _Place] = {}
         self._waiting_bytes = 0
         self._taken_bytes = 0  # since the rows that wait were last copied
 
     def __enter__(self) -> Sending:
-        self._lanes.__enter__()
+        self._pool.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._lanes.__exit__(*exc)
+        self._pool.__exit__(*exc)
 
     @property
     def counts(self) -> dict[TopicPartition, int]:
@@ -107,7 +107,7 @@ class Sending:
             self._include()
         for place in waiting:
             self._send(place)
-        self._lanes.wait()
+        self._pool.wait()
 
     def _place(self, where: TopicPartition) -> _Place:
         found = self._places.get(where)
@@ -142,7 +142,7 @@ class Sending:
         place.count += len(columns)
         self._waiting_bytes -= place.waiting_bytes
         place.parts, place.waiting_bytes = [], 0
-        self._lanes.put(place.where, lambda: self._deliver(place, columns, sequence))
+        self._pool.put(place.where, lambda: self._deliver(place, columns, sequence))
 
     def _deliver(self, place: _Place, columns: Columns, count_before: int) -> None:
         """Send rows as one batch, or as two where one would be too large."""

@@ -18,10 +18,10 @@ import pyarrow as pa
 from fenceline import errors
 from fenceline.client import Client
 from fenceline.model.transaction import OnceMark
-from fenceline_spark.sink import orphans
-from fenceline_spark.sink.lanes import PARALLEL
+from fenceline_spark.sink import leftover_transactions
 from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Part, Repeat, Sent
 from fenceline_spark.sink.options import SinkOptions
+from fenceline_spark.sink.ordered_pool import PARALLEL
 from fenceline_spark.sink.placing import Placing, encoded_bytes, packed
 from fenceline_spark.sink.sending import Sending
 from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction
@@ -60,7 +60,7 @@ def write_once(
         sending.flush()
         transaction.await_end(options.commit_timeout_ms)
         # The transaction has been open: either this finds the driver's id, or the driver's fence finds the transaction.
-        if not batch.is_stream and orphans.is_given_up(client, batch):
+        if not batch.is_stream and leftover_transactions.is_given_up(client, batch):
             raise errors.InvalidTxnStateError(
                 f"the write ended before this task of it, whose rows will not be visible: job={batch.run}"
             )

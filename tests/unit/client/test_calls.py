@@ -20,7 +20,7 @@ import fenceline_testing
 from fenceline import errors
 from fenceline.client import calls
 from fenceline.client import exit as program_exit
-from fenceline.client.stay import RegionalRecord
+from fenceline.client.region_reader import RegionalRecord
 from fenceline.client.types import CommittedOffset
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from fenceline import errors, subscribe
-from fenceline.client import failover, stay
+from fenceline.client import failover, region_reader
 from fenceline.client.topic_watch import LOOK_MS
 from tests.support.fake_regions import FakeRegion
 from tests.support.patience import wait_until
@@ -18,7 +18,7 @@ from tests.support.wire import refused
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(stay, "LOOK_MS", 1)
+    monkeypatch.setattr(region_reader, "LOOK_MS", 1)
 
 
 @pytest.fixture
@@ -141,8 +141,8 @@ def test_a_caller_that_was_away_does_not_take_its_region_for_silent(world):
     """A program that was stopped for an hour finds requests that began an hour ago."""
     a, clock = world[0], world[0].runtime
     a.faults["records"] = a.hang
-    wanted = stay.Wanted("t", "s", None, True, "read_uncommitted", 10, failover.SILENT_MS)
-    reading = stay.enter(a.client(), wanted, failover.SILENT_MS)
+    wanted = region_reader.Wanted("t", "s", None, True, "read_uncommitted", 10, failover.SILENT_MS)
+    reading = region_reader.enter(a.client(), wanted, failover.SILENT_MS)
     wait_until(lambda: a.sent("GET", "records") and clock.step_ms)
     clock.step_ms = 0
     assert reading.next_page() is None
@@ -522,7 +522,7 @@ def test_it_reads_partitions_that_are_added_where_it_is_and_acknowledges_them(wo
         a.partitions = 2
         a.write("a1:2", partition=1)
         a.runtime.pass_ms(LOOK_MS)
-        watch = subscriber._stay._new._watch
+        watch = subscriber._reader._new._watch
         with watch._changed:
             watch._changed.notify_all()
         partition, record = next(each)

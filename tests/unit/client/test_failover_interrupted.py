@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fenceline import errors, subscribe
-from fenceline.client import failover, prefetch, stay
+from fenceline.client import failover, prefetch, region_reader
 from tests.support.fake_regions import FakeRegion
 from tests.support.patience import wait_until
 from tests.support.runtime import FakeRuntime
@@ -19,7 +19,7 @@ from tests.support.runtime import FakeRuntime
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(stay, "LOOK_MS", 1)
+    monkeypatch.setattr(region_reader, "LOOK_MS", 1)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ class Interrupter:
     def __init__(self):
         self._runs = Counter()
         # Between the line before a yield and the yield there is no call, so Python handles no signal there.
-        self._yields = {module.__file__: yields_of(module) for module in (failover, stay, prefetch)}
+        self._yields = {module.__file__: yields_of(module) for module in (failover, region_reader, prefetch)}
         self._left = 200_000  # lines, until it counts as stuck
 
     def interrupted(self):

@@ -530,7 +530,7 @@ def test_a_look_that_fails_changes_nothing_and_comes_again(fault, pause_ms):
         wait_until(lambda: not service.faults["getTopic"] and producer._watch._due_ms == {"t": due_ms})
         producer.send(key=b"key", value=b"x")
         producer.flush()
-        assert (service.looks, told, producer._route.partitions) == (2, [], 2)
+        assert (service.looks, told, producer._picker.partitions) == (2, [], 2)
         clock.pass_ms(pause_ms)
         wait_until(lambda: told)
     assert (service.looks, told) == (3, [(3, None)])
@@ -612,7 +612,7 @@ def test_a_look_that_was_under_way_when_the_producer_was_closed_changes_nothing(
     looks = producer._watch._thread
     clock.pass_ms(LOOK_MS)
     looks.join(PATIENCE_S)
-    assert (told, producer._route.partitions) == ([], 2)
+    assert (told, producer._picker.partitions) == ([], 2)
 
 
 def sized(service, bytes_max):
@@ -652,7 +652,7 @@ def test_a_limit_that_was_raised_makes_larger_batches_after_the_next_look():
         service.configure(max_message_bytes=100_000)
         service.sent.clear()
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: producer._route.batch_bytes_max == 100_000 * 15 // 16)
+        wait_until(lambda: producer._picker.batch_bytes_max == 100_000 * 15 // 16)
         producer.send_many([Record(b"x" * 100) for _ in range(20)])
     assert [one.header.count for one in service.produced] == [20]
 

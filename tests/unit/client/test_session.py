@@ -428,10 +428,10 @@ def test_a_producer_of_a_whole_topic_writes_to_what_is_new_once_it_has_all_of_it
         service.faults["claimProducer"] = [None, answers(errors.ThrottledError("128 partitions"))]  # of what is new
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: told)
-        assert producer._route.partitions == 2
+        assert producer._picker.partitions == 2
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: len(told) == 2)
-        assert producer._route.partitions == 40
+        assert producer._picker.partitions == 40
     assert claimed(service)[0] == [None, [*range(2, 34)], [*range(34, 40)], [*range(34, 40)]]
     assert [(partitions, type(error)) for partitions, error in told] == [(40, errors.ThrottledError), (40, type(None))]
     asked, *grown = (claim["access_mode"] for claim in service.values("claimProducer"))
@@ -618,7 +618,7 @@ def test_a_producer_of_some_partitions_claims_nothing_and_keys_follow_the_topic(
         service.grow(3)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: told)
-        assert (told[0][0].partitions, told[0][1], mine._route.partitions) == (3, None, 3)
+        assert (told[0][0].partitions, told[0][1], mine._picker.partitions) == (3, None, 3)
         with pytest.raises(ValueError, match="claim it, too"):
             mine.send(value=b"x", partition=2)
     assert claimed(service) == ([[0]], 1)
@@ -632,7 +632,7 @@ def test_a_producer_that_was_given_all_partitions_by_name_claims_no_others_and_k
         service.grow(3)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: told)
-        assert producer._route.partitions == 2
+        assert producer._picker.partitions == 2
     assert claimed(service) == ([[0, 1]], 1)
     assert "claim them, too" in str(told[0][1])
 
@@ -646,9 +646,9 @@ def test_a_producer_by_a_lent_session_follows_once_the_session_has_what_is_new()
         service.grow(3)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: told)
-        assert producer._route.partitions == 2
+        assert producer._picker.partitions == 2
         client.claim("t", producer_name="q", session_id=session_id, partitions=[2])
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: len(told) == 2)
-        assert producer._route.partitions == 3
+        assert producer._picker.partitions == 3
     assert [type(error) for _, error in told] == [errors.ProducerFencedError, type(None)]

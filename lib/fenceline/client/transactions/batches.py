@@ -28,9 +28,9 @@ from fenceline import errors, limits
 from fenceline.client.accumulator import Accumulator
 from fenceline.client.api import ApiClient
 from fenceline.client.delivery import Delivery, PendingBatch
-from fenceline.client.route import Route
+from fenceline.client.partition_picker import PartitionPicker
 from fenceline.client.transactions.errors import refusal_in
-from fenceline.client.transactions.routes import Routes
+from fenceline.client.transactions.partition_pickers import PartitionPickers
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import Codec
 from fenceline.model.record import Record
@@ -90,7 +90,7 @@ class Sender:
         self,
         client: ApiClient,
         transactional_id: str,
-        routes: Routes,
+        pickers: PartitionPickers,
         *,
         linger_ms: int,
         batch_bytes: int,
@@ -101,7 +101,7 @@ class Sender:
     ) -> None:
         self._client = client
         self._transactional_id = transactional_id
-        self._routes = routes
+        self._pickers = pickers
         self._batch_bytes = batch_bytes
         self._compression = compression
         self._max_in_flight = max_in_flight
@@ -113,13 +113,13 @@ class Sender:
             client.runtime, linger_ms=linger_ms, batch_bytes=batch_bytes, buffer_bytes=buffer_bytes
         )
 
-    def put(self, route: Route, place: Destination, records: Sequence[Record]) -> Delivery:
+    def put(self, picker: PartitionPicker, place: Destination, records: Sequence[Record]) -> Delivery:
         """Queue records for a partition; waits while the buffer is full."""
         if len(self._threads) < min(len(place.writes.places) + self._left_behind, self._max_in_flight):
             self._start_thread()
-        batch_bytes = min(self._batch_bytes, route.batch_bytes_max)
+        batch_bytes = min(self._batch_bytes, picker.batch_bytes_max)
         batch, index = self._accumulator.put(place, records, batch_bytes=batch_bytes)
-        route.filled(place.partition, batch)
+        picker.filled(place.partition, batch)
         return Delivery(batch, index, place.partition)
 
     def flush(self, writes: Writes) -> None:
@@ -159,9 +159,9 @@ class Sender:
             try:
                 appended = self._deliver(batch)
             except errors.FencelineError as error:
-                self._routes.refused(batch.place.topic, refusal_in(error))
+                self._pickers.refused(batch.place.topic, refusal_in(error))
                 if isinstance(error, errors.MessageTooLargeError) and len(batch.records) > 1:
-                    self._accumulator.split(batch, self._routes.of(batch.place.topic).batch_bytes_max)
+                    self._accumulator.split(batch, self._pickers.of(batch.place.topic).batch_bytes_max)
                 else:
                     self._fail(batch, error)
             except BaseException as error:
@@ -218,7 +218,7 @@ class Sender:
             except BaseException as error:
                 writes.fail(error)  # before another thread asks for the same
                 for one in new:  # any of them may be the one that is not there
-                    self._routes.refused(one.topic, refusal_in(error))
+                    self._pickers.refused(one.topic, refusal_in(error))
                 raise
             writes.added.update(new)
 

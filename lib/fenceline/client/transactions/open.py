@@ -24,13 +24,13 @@ from fenceline.client.api import ApiClient
 from fenceline.client.calls import PARTITION, TEXT, check_here, checks_itself, public
 from fenceline.client.calls import checked as checked_argument
 from fenceline.client.delivery import Delivery
+from fenceline.client.partition_picker import PartitionPicker
 from fenceline.client.records import checked, in_chunks
-from fenceline.client.route import Route
 from fenceline.client.session import Holding, Session
 from fenceline.client.transactions.batches import Sender, Writes
 from fenceline.client.transactions.errors import TransactionAbortedError, refusal_in
 from fenceline.client.transactions.instance import Instance
-from fenceline.client.transactions.routes import Routes
+from fenceline.client.transactions.partition_pickers import PartitionPickers
 from fenceline.client.types import CommittedOffset
 from fenceline.model.record import Headers, Record
 from fenceline.model.transaction import ProducerPair
@@ -50,12 +50,12 @@ class OpenTransaction:
     """
 
     def __init__(
-        self, client: ApiClient, instance: Instance, sender: Sender, routes: Routes, *, delivery_ms: int
+        self, client: ApiClient, instance: Instance, sender: Sender, pickers: PartitionPickers, *, delivery_ms: int
     ) -> None:
         self._client = client
         self._instance = instance
         self._sender = sender
-        self._routes = routes
+        self._pickers = pickers
         self._delivery_ms = delivery_ms
         self._groups: set[str] = set()
         self._thread = -1
@@ -67,7 +67,7 @@ class OpenTransaction:
         if self.outcome != "not begun":
             raise RuntimeError("a transaction is entered once; ask the producer for another one")
         self._writes = Writes(self._instance.begin())
-        self._routes.renew()
+        self._pickers.renew()
         self._thread = threading.get_ident()
         self.outcome = "open"
         return self
@@ -119,18 +119,18 @@ class OpenTransaction:
         record = checked(Record(value, key, headers, timestamp))
         if partition is not None:
             partition = checked_argument("partition", PARTITION, partition)
-        route = self._route(checked_argument("topic", TEXT, topic))
+        picker = self._picker(checked_argument("topic", TEXT, topic))
         if partition is None:
-            partition = route.partition_of(record.key)
-        return self._sender.put(route, self._writes.to(topic, route.known(partition)), [record])
+            partition = picker.partition_of(record.key)
+        return self._sender.put(picker, self._writes.to(topic, picker.known(partition)), [record])
 
     def send_many(self, topic: str, records: Iterable[Record], *, partition: int | None = None) -> None:
         """Send many records in the background, each to its key's partition or all to ``partition``; see ``send``."""
-        route = self._route(topic)
+        picker = self._picker(topic)
         for some in in_chunks(records):
             self._check()
-            for number, group in route.split(some, partition).items():
-                self._sender.put(route, self._writes.to(topic, route.known(number)), group)
+            for number, group in picker.split(some, partition).items():
+                self._sender.put(picker, self._writes.to(topic, picker.known(number)), group)
 
     def send_offsets(
         self,
@@ -244,10 +244,10 @@ class OpenTransaction:
                 self._instance.check()
             raise
 
-    def _route(self, topic: str) -> Route:
+    def _picker(self, topic: str) -> PartitionPicker:
         self._check()
         try:
-            return self._routes.of(topic)
+            return self._pickers.of(topic)
         except errors.FixError:
             raise
         except errors.FencelineError as error:

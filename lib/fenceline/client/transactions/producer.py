@@ -14,7 +14,7 @@ from fenceline.client.calls import public
 from fenceline.client.transactions.batches import Sender
 from fenceline.client.transactions.instance import Instance
 from fenceline.client.transactions.open import OpenTransaction
-from fenceline.client.transactions.routes import Routes
+from fenceline.client.transactions.partition_pickers import PartitionPickers
 from fenceline.format.batch import Codec
 from fenceline.model.transaction import ProducerPair
 
@@ -73,11 +73,11 @@ class TransactionalProducer:
         self._client = client
         self._delivery_ms = delivery_ms
         self._instance = Instance(client, transactional_id, timeout_ms=timeout_ms, end_ms=delivery_ms)
-        self._routes = Routes(client, partitioner)
+        self._pickers = PartitionPickers(client, partitioner)
         self._sender = Sender(
             client,
             transactional_id,
-            self._routes,
+            self._pickers,
             linger_ms=linger_ms,
             batch_bytes=batch_bytes,
             compression=compression,
@@ -121,7 +121,7 @@ class TransactionalProducer:
             raise RuntimeError("the producer was closed; make a new one with Client.transactional_producer")
         self._instance.check_free()
         self._last = OpenTransaction(
-            self._client, self._instance, self._sender, self._routes, delivery_ms=self._delivery_ms
+            self._client, self._instance, self._sender, self._pickers, delivery_ms=self._delivery_ms
         )
         return self._last
 
@@ -132,5 +132,5 @@ class TransactionalProducer:
             if self._last is not None and self._last.outcome == "open":
                 self._last.abort_by_close()
         finally:
-            self._routes.close()
+            self._pickers.close()
             self._sender.close()

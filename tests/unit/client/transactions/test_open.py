@@ -534,7 +534,7 @@ def test_a_partition_that_was_added_counts_from_the_next_transaction_on_and_no_r
             txn.flush()
             service.grow(5)
             clock.pass_ms(LOOK_MS)
-            wait_until(lambda: producer._routes._seen)
+            wait_until(lambda: producer._pickers._seen)
             txn.send_many("t", [Record(b"still in it", key=key) for key in keys])
         with producer.transaction() as txn:
             for key in keys:
@@ -605,7 +605,7 @@ def test_a_partition_that_is_not_there_is_looked_for():
             service.grow(2)
             with pytest.raises(errors.UnknownTopicOrPartitionError):
                 txn.send("t", value=b"x", partition=1)
-            wait_until(lambda: producer._routes._seen)
+            wait_until(lambda: producer._pickers._seen)
         with producer.transaction() as txn:
             txn.send("t", value=b"y", partition=1)
     assert service.committed == [(("t", 0), b"x"), (("t", 1), b"y")]

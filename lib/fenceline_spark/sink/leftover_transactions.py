@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fenceline import errors
 from fenceline.client import Client
 from fenceline.model.transaction import ONGOING
-from fenceline_spark.sink.lanes import PARALLEL, Lanes
 from fenceline_spark.sink.messages import Batch, Large
+from fenceline_spark.sink.ordered_pool import PARALLEL, OrderedPool
 from fenceline_spark.sink.transaction import ABORT_MS
 
 log = logging.getLogger("fenceline_spark")
@@ -97,7 +97,7 @@ def _each(names: Sequence[str], look: Callable[[str], None], parallel: int) -> N
                 "a transaction was not fenced, and ends by its time-out: transactional_id=%s why=%s", name, error
             )
 
-    with Lanes(parallel if len(names) > 1 else 1) as lanes:
+    with OrderedPool(parallel if len(names) > 1 else 1) as lanes:
         for name in names:
             lanes.put(name, lambda name=name: tried(name))  # type: ignore[misc]
         lanes.wait()

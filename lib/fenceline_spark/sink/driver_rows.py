@@ -27,7 +27,7 @@ from fenceline_spark.sink.transaction import OpenTransaction
 JOINED_BYTES = 32 * limits.MIB  # placed at once
 
 
-class HandedRows:
+class DriverRows:
     """The driver's own transactions of a batch; a context manager that aborts them where an exception leaves it."""
 
     def __init__(

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from fenceline import errors
 from fenceline.client.api import ApiClient
-from fenceline.client.route import Route
+from fenceline.client.partition_picker import PartitionPicker
 from fenceline.client.topic_watch import OUTDATED, TopicWatch
 from fenceline.model.topic import Topic
 
 
-class Routes:
-    """The routes of a producer, asked for when a topic is first written to.
+class PartitionPickers:
+    """The partition pickers of a producer, one a topic, made when a topic is first written to.
 
     Args:
         partitioner: Returns the partition of a key among so many.
@@ -25,36 +25,36 @@ class Routes:
     def __init__(self, client: ApiClient, partitioner: Callable[[bytes, int], int]) -> None:
         self._client = client
         self._partitioner = partitioner
-        self._routes: dict[str, Route] = {}
+        self._pickers: dict[str, PartitionPicker] = {}
         self._seen: dict[str, Topic] = {}  # by looks, since the last transaction began
         self._watch = TopicWatch(client, self._note)
 
-    def of(self, topic: str) -> Route:
-        """Return the route to ``topic``.
+    def of(self, topic: str) -> PartitionPicker:
+        """Return the picker for ``topic``.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
-        route = self._routes.get(topic)
-        if route is None:
+        picker = self._pickers.get(topic)
+        if picker is None:
             described = self._client.topic(topic)
-            route = Route(described, self._partitioner, doubt=lambda: self._watch.doubt(topic))
-            self._routes[topic] = route
+            picker = PartitionPicker(described, self._partitioner, doubt=lambda: self._watch.doubt(topic))
+            self._pickers[topic] = picker
             self._watch.add(topic)
-        return route
+        return picker
 
     def renew(self) -> None:
         """Go by the topics as they were seen last. No transaction is open."""
         while self._seen:
             name, topic = self._seen.popitem()
-            self._routes[name].take(topic)
+            self._pickers[name].take(topic)
 
     def refused(self, topic: str, error: BaseException) -> None:
         """Look at ``topic`` again if that may be why a batch was refused."""
         if isinstance(error, OUTDATED):
             self._watch.doubt(topic)
         if isinstance(error, errors.MessageTooLargeError):
-            self._routes[topic].refused(error)
+            self._pickers[topic].refused(error)
 
     def close(self) -> None:
         self._watch.close()

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 PARALLEL = 4
 
 
-class Lanes:
+class OrderedPool:
     """A few threads, and the last call of each place; a context manager that waits for what is under way.
 
     Args:
@@ -24,7 +24,7 @@ class Lanes:
         self._pool = ThreadPoolExecutor(parallel, "fenceline-sink") if parallel > 1 else None
         self._last: dict[Hashable, Future[None]] = {}
 
-    def __enter__(self) -> Lanes:
+    def __enter__(self) -> OrderedPool:
         return self
 
     def __exit__(self, *exc: object) -> None:

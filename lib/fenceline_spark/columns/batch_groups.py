@@ -20,7 +20,7 @@ from fenceline_spark.columns.batches import Log, StoredBatch, open_into
 from fenceline_spark.columns.damage import Damage, refuse
 from fenceline_spark.columns.fields import Fields, fields
 from fenceline_spark.columns.headers import Headers, headers
-from fenceline_spark.columns.walk import SLACK, Span, record_places
+from fenceline_spark.columns.record_bounds import SLACK, Span, record_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Room:
         self._rows_max, self._bytes_max = rows_max, bytes_max
         self._bytes = compression.reserved(bytes_max + DECOMPRESSED_BYTES_MAX + len(SLACK))
 
-    def gathered(self, log: Log, batches: Iterable[StoredBatch]) -> Iterator[Together]:
+    def gathered(self, log: Log, batches: Iterable[StoredBatch]) -> Iterator[BatchGroups]:
         """Yield batches of one record at least, as many together as there is room for. Each use ends with the next.
 
         Raises:
@@ -70,13 +70,13 @@ class Room:
                 spans.append(Span(start, size, batch.header.count))
                 rows += batch.header.count
             if rows >= self._rows_max or size >= self._bytes_max:
-                yield Together(log, waiting, spans, self._bytes[: size + len(SLACK)])
+                yield BatchGroups(log, waiting, spans, self._bytes[: size + len(SLACK)])
                 waiting, spans, rows, size = [], [], 0, 0
         if waiting:
-            yield Together(log, waiting, spans, self._bytes[: size + len(SLACK)])
+            yield BatchGroups(log, waiting, spans, self._bytes[: size + len(SLACK)])
 
 
-class Together:
+class BatchGroups:
     """Batches of one record at least, and where their records begin.
 
     Raises:

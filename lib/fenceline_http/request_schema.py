@@ -25,9 +25,9 @@ from urllib.parse import unquote_to_bytes
 
 from fenceline.errors import InvalidRequestError, UnsupportedMediaTypeError
 from fenceline_http import json_schema, media_types, strict_json
-from fenceline_http.fields import Kind, refuse
 from fenceline_http.json_schema import Named, Schema
 from fenceline_http.media_types import Media
+from fenceline_http.value_kinds import Kind, refuse
 
 if TYPE_CHECKING:
     from typing import Self

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 
 from fenceline.errors import FencelineError, InvalidRequestError
 from fenceline_http import openapi
-from fenceline_http.declared import Body, Members, Query, object_of, optional, required, required_by
-from fenceline_http.fields import FLAG, TEXT, choice, integer, list_of, refuse, size
+from fenceline_http.request_schema import Body, Members, Query, object_of, optional, required, required_by
 from fenceline_http.routes import ROUTES
+from fenceline_http.value_kinds import FLAG, TEXT, choice, integer, list_of, refuse, size
 
 
 class Part(Members):

@@ -115,7 +115,7 @@ def answered(
         runtime.sleep_ms(min(_PAUSE_MS, left))
 
 
-class Stay:
+class RegionReader:
     """A subscriber in one region, made by ``enter``. For one thread.
 
     Attributes:
@@ -246,7 +246,7 @@ class Stay:
             return read(None)
 
 
-def enter(client: ApiClient, wanted: Wanted, silent_ms: int) -> Stay:
+def enter(client: ApiClient, wanted: Wanted, silent_ms: int) -> RegionReader:
     """Begin to read in the region of ``client``. Its subscription is replicated from now on, and created if missing.
 
     A missing one is created at earliest: what lies before ``latest`` would be acknowledged in every region.
@@ -262,4 +262,4 @@ def enter(client: ApiClient, wanted: Wanted, silent_ms: int) -> Stay:
     partitions = wanted.partitions
     if partitions is None:
         partitions = range(answered(runtime, silent_ms, partial(client.topic, wanted.topic)).partitions)
-    return Stay(client, wanted, region, partitions)
+    return RegionReader(client, wanted, region, partitions)

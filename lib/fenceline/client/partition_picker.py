@@ -20,7 +20,7 @@ from fenceline.model.record import Record
 from fenceline.model.topic import Topic
 
 
-class Route:
+class PartitionPicker:
     """The partitions of a topic that a producer may write to, and the one of each record.
 
     Args:
