@@ -34,7 +34,7 @@ from typing import Any
 
 from stage import ComparisonError, check, console, show_result
 
-from fenceline import Client, FailoverSubscriber, subscribe
+from fenceline import Client, FailoverSubscriber, subscribe_with_failover
 from fenceline.errors import FencelineError
 from fenceline_cli.dev_server.process import ServerProcess
 
@@ -147,7 +147,7 @@ class Consumer:
         self.longest_s = 0.0
         self.failure: FencelineError | None = None
         self._last: float | None = None
-        self.subscriber: FailoverSubscriber = subscribe(TOPIC, SUBSCRIPTION, regions=clients)
+        self.subscriber: FailoverSubscriber = subscribe_with_failover(TOPIC, SUBSCRIPTION, regions=clients)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 

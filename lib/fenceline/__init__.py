@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from fenceline.client import Subscriber as Subscriber
     from fenceline.client import TransactionAbortedError as TransactionAbortedError
     from fenceline.client import TransactionalProducer as TransactionalProducer
-    from fenceline.client import subscribe as subscribe
+    from fenceline.client import subscribe_with_failover as subscribe
+    from fenceline.client import subscribe_with_failover as subscribe_with_failover
     from fenceline.model.kinds import Isolation as Isolation
     from fenceline.model.record import Record as Record
     from fenceline.model.results import Appended as Appended
@@ -83,6 +84,7 @@ __all__ = [
     "__version__",
     "errors",
     "subscribe",
+    "subscribe_with_failover",
 ]
 
 
@@ -100,6 +102,14 @@ def __getattr__(name: str) -> _Any:
             return getattr(_import_module("fenceline.model.results"), name)
         case "OnceMark" | "ProducerPair" | "TopicPartition" | "TransactionMember":
             return getattr(_import_module("fenceline.model.transaction"), name)
+        case "subscribe":
+            _import_module("warnings").warn(
+                "fenceline.subscribe is named subscribe_with_failover, because Client.subscribe does not fail over; "
+                "use the new name: the old one goes with the next version",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            name = "subscribe_with_failover"
     if name in __all__:
         return getattr(_import_module("fenceline.client"), name)
     raise AttributeError(f"module 'fenceline' has no attribute {name!r}")

@@ -36,7 +36,9 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(EXAMPLES)
     import failover
 
-    monkeypatch.setattr(failover, "subscribe", partial(failover.subscribe, silent_ms=SILENT_MS))
+    monkeypatch.setattr(
+        failover, "subscribe_with_failover", partial(failover.subscribe_with_failover, silent_ms=SILENT_MS)
+    )
     return failover
 
 

@@ -5,7 +5,8 @@ of one region means nothing in the other one. Both regions keep in their logs wh
 
 DESIGN.md, promise 6: "It goes on close to where it left off, repeating a few records and losing none (PIP-33)."
 
-A reader learns: create the subscription as replicated, and read it by ``fenceline.subscribe`` with all regions.
+A reader learns: create the subscription as replicated, and read it by
+``fenceline.subscribe_with_failover`` with all regions.
 """
 
 import fenceline
@@ -30,7 +31,9 @@ def test_a_subscription_goes_on_in_another_region_and_loses_no_record(regions):
     assert in_eu == [b"u0", b"u1", b"u2", b"e0", b"e1", b"e2", b"e3"]
 
     billed = []
-    with fenceline.subscribe("shop", "billing", regions=[regions.eu, regions.us], follow=False) as subscriber:
+    with fenceline.subscribe_with_failover(
+        "shop", "billing", regions=[regions.eu, regions.us], follow=False
+    ) as subscriber:
         assert subscriber.region == "eu"
         for partition, record in subscriber:
             billed.append(record.value)
@@ -40,7 +43,9 @@ def test_a_subscription_goes_on_in_another_region_and_loses_no_record(regions):
     regions.replicate("shop")
 
     regions.lose("eu")
-    with fenceline.subscribe("shop", "billing", regions=[regions.eu, regions.us], follow=False) as subscriber:
+    with fenceline.subscribe_with_failover(
+        "shop", "billing", regions=[regions.eu, regions.us], follow=False
+    ) as subscriber:
         assert subscriber.region == "us"
         rest = [record.value for _, record in subscriber]
 

@@ -36,14 +36,20 @@ def test_the_package_shows_its_names_and_nothing_else() -> None:
 
     assert dir(fenceline) == sorted(fenceline.__all__)
     assert {"Client", "Record", "errors", "Producer", "Reader", "Subscriber", "__version__"} <= set(dir(fenceline))
-    assert all(hasattr(fenceline, name) for name in fenceline.__all__)
+    assert all(hasattr(fenceline, name) for name in set(fenceline.__all__) - {"subscribe"})
+
+
+def test_the_old_name_of_the_subscriber_that_fails_over_warns_and_works() -> None:
+    with pytest.warns(DeprecationWarning, match="use the new name") as warned:
+        old = fenceline.subscribe
+    assert (old, warned[0].filename) == (fenceline.subscribe_with_failover, __file__)
 
 
 def test_what_the_client_shows_is_public_by_the_packages_own_names() -> None:
     import fenceline.client
 
     assert {name: getattr(fenceline.client, name) for name in fenceline.client.__all__}.items() <= {
-        name: getattr(fenceline, name) for name in fenceline.__all__
+        name: getattr(fenceline, name) for name in set(fenceline.__all__) - {"subscribe"}
     }.items()
 
 

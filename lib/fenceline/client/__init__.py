@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fenceline.client.client import Client
     from fenceline.client.delivery import Delivered, Delivery
-    from fenceline.client.failover import FailoverSubscriber, subscribe
+    from fenceline.client.failover import FailoverSubscriber, subscribe_with_failover
     from fenceline.client.owner import Owner
     from fenceline.client.producer import Producer
     from fenceline.client.reader import Reader
@@ -42,7 +42,7 @@ __all__ = [
     "Subscriber",
     "TransactionAbortedError",
     "TransactionalProducer",
-    "subscribe",
+    "subscribe_with_failover",
 ]
 
 _MODULES = {
@@ -60,7 +60,7 @@ _MODULES = {
     "Subscriber": "subscriber",
     "TransactionAbortedError": "transactions.errors",
     "TransactionalProducer": "transactions.producer",
-    "subscribe": "failover",
+    "subscribe_with_failover": "failover",
 }
 
 

@@ -403,7 +403,7 @@ RULES: Mapping[str, Rule] = {
     "produce_batch.session": SESSION_REF,
     "release.resources": NAMES,
     "send_offsets.session": made_of("Session", "Holding"),
-    "subscribe.regions": each(made_of("ApiClient"), "a collection of clients, one for each region"),
+    "subscribe_with_failover.regions": each(made_of("ApiClient"), "a collection of clients, one for each region"),
     "take.resources": GENERATIONS,
     "transactional_producer.timeout_ms": ANY_INTEGER,
     "transactional_producer_id.timeout_ms": ANY_INTEGER,

@@ -51,7 +51,7 @@ class _Advice:
 
 
 @call
-def subscribe(
+def subscribe_with_failover(
     topic: str,
     name: str,
     *,
@@ -86,10 +86,11 @@ def subscribe(
 
 @public
 class FailoverSubscriber:
-    """An iterator over a subscription in several regions, made by ``subscribe``; a context manager that closes it.
+    """An iterator over a subscription in several regions, and a context manager that closes it.
 
-    Iterating yields ``(partition, record)``, and ``pages`` the same in lists. It is for one thread; others may call
-    ``move_to`` and ``close``, and read the counters. The logger ``fenceline`` warns of each move.
+    ``subscribe_with_failover`` makes it. Iterating yields ``(partition, record)``, and ``pages`` the same in lists.
+    It is for one thread; others may call ``move_to`` and ``close``, and read the counters. The logger ``fenceline``
+    warns of each move.
 
     Attributes:
         dropped: How many records were not shown again, because a region had acknowledged them.

@@ -7,7 +7,7 @@ from itertools import pairwise
 import httpx
 import pytest
 
-from fenceline import errors, subscribe
+from fenceline import errors, subscribe_with_failover
 from fenceline.client import failover, region_reader
 from fenceline.client.topic_watch import LOOK_MS
 from tests.support.fake_regions import FakeRegion
@@ -31,7 +31,7 @@ def world():
 
 
 def subscriber_of(*regions, **options):
-    return subscribe("t", "s", regions=[region.client() for region in regions], **options)
+    return subscribe_with_failover("t", "s", regions=[region.client() for region in regions], **options)
 
 
 def take(each, count):

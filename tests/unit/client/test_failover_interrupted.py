@@ -10,7 +10,7 @@ from itertools import chain
 import httpx
 import pytest
 
-from fenceline import errors, subscribe
+from fenceline import errors, subscribe_with_failover
 from fenceline.client import failover, prefetch, region_reader
 from tests.support.fake_regions import FakeRegion
 from tests.support.patience import wait_until
@@ -29,7 +29,7 @@ def world():
 
 
 def subscriber_of(*regions, **options):
-    return subscribe("t", "s", regions=[region.client() for region in regions], max_records=2, **options)
+    return subscribe_with_failover("t", "s", regions=[region.client() for region in regions], max_records=2, **options)
 
 
 def read_to_the_end(subscriber):
