@@ -10,7 +10,7 @@ from fenceline import limits
 from fenceline.access import session_item
 from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem, access_from_item
-from fenceline.access.session_item import Hold, SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, WriteHold, session_from_item
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import control, keys
@@ -63,7 +63,7 @@ def close(service: Service, session_id: str) -> None:
 def share(service: Service, session_id: str, partition: int = 0) -> None:
     """Give a session shared access, in the epoch in force."""
     epoch = service.log.partitions.offsets(TOPIC, partition).topic_epoch
-    hold = Hold(TOPIC, service.topic_id(), partition, epoch, control.SHARED, "p")
+    hold = WriteHold(TOPIC, service.topic_id(), partition, epoch, control.SHARED, "p")
     change(service, session_id, holds=(*session(service, session_id).holds, hold))
 
 

@@ -29,7 +29,7 @@ from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.segment_index import SegmentIndex
 from fenceline.log.state import (
     FOLD_VERSION,
-    AbortedTransaction,
+    AbortedRange,
     Folded,
     PartitionState,
     ProducerEvent,
@@ -94,7 +94,7 @@ class Partition:
         self.head_version: int | None = None
         self.view_files: ViewFiles | None = None  # of the compacted view that a reader read last
         self.base = 0  # the items hold everything below it
-        self.aborted: list[AbortedTransaction] = []  # ended at or above `base`
+        self.aborted: list[AbortedRange] = []  # ended at or above `base`
         self.touched: dict[int, int] = {}  # producers that appended at or above `base`: their last offset there
         self.segments_since_checkpoint = 0
         self.checkpointed_ms = context.runtime.monotonic_ms()

@@ -46,7 +46,7 @@ class Hold(NamedTuple):
 
 @Titled("ShownSession")
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionState:
     """A session as it is now."""
 
     session_id: str

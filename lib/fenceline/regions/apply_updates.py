@@ -30,9 +30,9 @@ from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
 from fenceline.regions.partition_job import PartitionJob
 from fenceline.subscriptions import backlog, cursor_store
-from fenceline.subscriptions.cursor_store import Stored, change_of
+from fenceline.subscriptions.cursor_store import StoredCursor, change_of
 from fenceline.subscriptions.cursors import exists
-from fenceline.subscriptions.items import Cursor, Heard, SubscriptionItem, subscription_from_item
+from fenceline.subscriptions.items import CursorItem, Heard, SubscriptionItem, subscription_from_item
 from fenceline.subscriptions.lifecycle import creation, new_subscription
 
 
@@ -159,7 +159,7 @@ def _apply(job: PartitionJob, tail: Tail, found: ReceivedUpdate, room: _Room) ->
                 if not has_room:
                     return True
             owner = _created(job, found) if known is None else known
-            stored = Stored(owner, partition.partition)
+            stored = StoredCursor(owner, partition.partition)
             if known is not None:
                 (stored,) = cursor_store.read(context, owner, [partition.partition])
             cursor = moved(partition, tail, stored.cursor, found)
@@ -205,7 +205,7 @@ def _of_subscription(
     return () if changed is known else [change_of(known, changed)]
 
 
-def moved(partition: Partition, tail: Tail, cursor: Cursor, found: ReceivedUpdate) -> Cursor | None:
+def moved(partition: Partition, tail: Tail, cursor: CursorItem, found: ReceivedUpdate) -> CursorItem | None:
     """Return the cursor as an UPDATE moves it; ``None`` if it does not.
 
     Raises:

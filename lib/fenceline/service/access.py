@@ -19,7 +19,7 @@ from fenceline.access.ownership import own, release
 from fenceline.access.session_item import SessionItem
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context
-from fenceline.model.access import GRANTED, OwnedResource, Ownership, Producer, ProducerPage, Session
+from fenceline.model.access import GRANTED, OwnedResource, Ownership, Producer, ProducerPage, SessionState
 from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline.model.topic import Topic
 from fenceline.ports import Unavailable
@@ -54,17 +54,17 @@ class Access:
     @translated
     def create_session(
         self, *, lease_ms: int | None = None, client_name: str | None = None, principal: str = ""
-    ) -> Session:
+    ) -> SessionState:
         """Make a session; see ``sessions.create``."""
         return sessions.create(self._context, lease_ms=lease_ms, client_name=client_name, principal=principal)
 
     @translated
-    def session(self, session_id: str, *, principal: str = "") -> Session:
+    def session(self, session_id: str, *, principal: str = "") -> SessionState:
         """Return a session as it is now; see ``sessions.look``."""
         return sessions.look(self._resolver.partitions, session_id, principal)
 
     @translated
-    def heartbeat(self, session_id: str, *, principal: str = "") -> Session:
+    def heartbeat(self, session_id: str, *, principal: str = "") -> SessionState:
         """Renew a live session's lease; see ``sessions.heartbeat``."""
         return sessions.heartbeat(self._resolver.partitions, session_id, principal)
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fenceline.transactions.admission import Admissions
 
 
-class Sent(NamedTuple):
+class BatchSender(NamedTuple):
     """The session and the principal of a batch, and when its caller stops waiting, on the monotonic clock."""
 
     session: SessionRef | None
@@ -107,7 +107,7 @@ class Producing:
         """
         if request.transactional_id is not None and acks != -1:
             raise InvalidRequestError(f"a transactional batch needs acks -1: acks={acks}", field="acks")
-        sent = Sent(request.session, principal, self.deadline() if until_ms is None else until_ms)
+        sent = BatchSender(request.session, principal, self.deadline() if until_ms is None else until_ms)
         try:
             return self._in_incarnation(topic, partition, request, sent, acks=acks, topic_id=topic_id)
         except FencelineError as error:
@@ -115,7 +115,7 @@ class Producing:
             raise
 
     def _in_incarnation(
-        self, topic: str, partition: int, request: AppendRequest, sent: Sent, *, acks: int, topic_id: str | None
+        self, topic: str, partition: int, request: AppendRequest, sent: BatchSender, *, acks: int, topic_id: str | None
     ) -> Appended | None:
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = self._resolved(topic, partition, topic_id)
@@ -189,7 +189,9 @@ class Producing:
         return known, is_new
 
     @translated
-    def _append(self, known: Known, partition: int, request: AppendRequest, sent: Sent, *, is_new: bool) -> Appended:
+    def _append(
+        self, known: Known, partition: int, request: AppendRequest, sent: BatchSender, *, is_new: bool
+    ) -> Appended:
         if known.item.object_n != known.item.n:
             # The request that wrote the item crashed before the object. A rebuild must find what is acknowledged here.
             topics.make_object(self._context, known.item)
@@ -217,7 +219,7 @@ class Producing:
         self._resolver.forget(topic.name)
         return prepare(partition.look().topic, request, now_ms())
 
-    def _send(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
+    def _send(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> Appended:
         """Append a batch under the session that it names, or under none.
 
         Raises:
@@ -244,7 +246,7 @@ class Producing:
         sessions.renew(ref, partition)
         return answer
 
-    def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
+    def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> Appended:
         """Append a batch, after the admissions that its check asks for.
 
         Where the log names an exclusive session, its end is written first. Where the batch would open a transaction
@@ -279,7 +281,7 @@ class Producing:
             assert isinstance(answer, Appended)
             return answer
 
-    def _admitted_early(self, appender: Appender, entry: BatchEntry, sent: Sent) -> BatchEntry:
+    def _admitted_early(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> BatchEntry:
         """Return the batch with its admission, where it is asked for while the batch would wait in the queue.
 
         A refusal is left to the queue's check: what is created meanwhile may be the batch itself.
@@ -292,7 +294,9 @@ class Producing:
         except FixError:
             return entry
 
-    def _admitted(self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, sent: Sent) -> BatchEntry:
+    def _admitted(
+        self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, sent: BatchSender
+    ) -> BatchEntry:
         from fenceline.model.transaction import ProducerPair
 
         header, transactional_id = entry.batch.header, entry.terms.transactional_id

@@ -25,7 +25,7 @@ from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations
 from fenceline.subscriptions import committed_offsets, cursors, group_offsets, lifecycle
 from fenceline.subscriptions import read as subscriptions_read
-from fenceline.subscriptions.committed_offsets import Asked, Meet
+from fenceline.subscriptions.committed_offsets import Meet, OffsetQuery
 from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.subscriptions.items import SubscriptionItem
 
@@ -37,7 +37,7 @@ class Subscriptions:
 
     Args:
         meet: Ends the transaction of a producer where that is due, before offsets are reported as unstable.
-        held: Ends what is due of the transaction that holds a reader of a partition up; see ``Reader``.
+        held: Ends what is due of the transaction that holds a reader of a partition up; see ``PartitionReader``.
         announce: Sends what is due to other regions of a cursor; it raises nothing.
     """
 
@@ -234,5 +234,5 @@ class Subscriptions:
         limit: int = limits.LIST_MAX,
     ) -> tuple[Sequence[CommittedOffset], bool]:
         """Return what a group has committed, and whether there is more; see ``committed_offsets``."""
-        asked = Asked(topic, partition, require_stable, start_after, limit)
+        asked = OffsetQuery(topic, partition, require_stable, start_after, limit)
         return in_incarnations(lambda: committed_offsets.committed(self._context, self.live, group, asked, self._meet))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fenceline import limits
-from fenceline.model.access import GRANTED, Hold, Lease, Session
+from fenceline.model.access import GRANTED, Hold, Lease, SessionState
 from fenceline.model.access import Claim as Granted
 from fenceline.model.kinds import ACCESS_MODES, AccessMode, ClientName, Epoch, LeaseMs, ProducerName
 from fenceline_http.json_schema import of_type
@@ -154,7 +154,7 @@ ROUTES = (
         summary="Show a session and what it holds",
         description="Shows whether a session is live, and which partitions and resources it holds.",
         answers={
-            200: Session(
+            200: SessionState(
                 SESSION_EXAMPLE,
                 30_000,
                 1_700_000_030_000,

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from fenceline import limits
-from fenceline.compaction.copy import Source, committed
-from fenceline.compaction.writer import Place, ViewWriter, origin_of, stored_records
+from fenceline.compaction.copy import CompactionSource, committed
+from fenceline.compaction.writer import ViewAttempt, ViewWriter, origin_of, stored_records
 from fenceline.format import compression
 from fenceline.limits import INT32_MAX
 from fenceline.log.compacted_view import ViewFiles
@@ -48,8 +48,8 @@ class Work:
 
     settings: Settings
     topic: str
-    place: Place
-    source: Source
+    place: ViewAttempt
+    source: CompactionSource
     ranges: Sequence[SourceRange]
     made_at: int
 

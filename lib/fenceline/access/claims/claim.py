@@ -21,7 +21,7 @@ from fenceline.access.producer import PENDING, ProducerRecord, record_from_item,
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.entries.access_markers import GrantEntry, ShareEntry
-from fenceline.append.marker_round import Marker, MarkerLost, append_markers
+from fenceline.append.marker_round import MarkerAppend, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
     FencelineError,
@@ -118,7 +118,7 @@ class Claiming:
     def _append_markers(self, topic: Topic, pending: Pending, until_ms: int) -> dict[int, int]:
         """Append each partition's marker, side by side, and return the offsets right after them."""
         partitions = [p for p in pending.holders if p not in pending.offsets]
-        markers = [Marker(topic.name, topic.topic_id, p, _marker(pending, p)) for p in partitions]
+        markers = [MarkerAppend(topic.name, topic.topic_id, p, _marker(pending, p)) for p in partitions]
         try:
             offsets = append_markers(self._partitions, markers, until_ms)
         except MarkerLost as lost:

@@ -71,7 +71,7 @@ def guard_group(
     raise AssertionError
 
 
-class Reading(Protocol):
+class GuardedRead(Protocol):
     """A request to read, with its group and its session, if it has any."""
 
     @property
@@ -80,7 +80,7 @@ class Reading(Protocol):
     def session_id(self) -> str | None: ...
 
 
-def guarded(partition: Partition, request: Reading, principal: str, read: Callable[[], T]) -> T:
+def guarded(partition: Partition, request: GuardedRead, principal: str, read: Callable[[], T]) -> T:
     """Return what ``read`` returns, if the request may read before it, and still may after it.
 
     Raises:
