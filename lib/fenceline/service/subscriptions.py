@@ -20,7 +20,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
-from fenceline.model.subscription import CommittedOffset, ShownSubscription, Subscription
+from fenceline.model.subscription import CommittedOffset, ShownSubscription, SubscriptionIncarnation
 from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations
 from fenceline.subscriptions import committed_offsets, cursors, group_offsets, lifecycle
@@ -111,7 +111,7 @@ class Subscriptions:
 
     def list(
         self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX
-    ) -> tuple[Sequence[Subscription], bool]:
+    ) -> tuple[Sequence[SubscriptionIncarnation], bool]:
         """Return subscriptions of a topic in byte order of their names, and whether there are more."""
         return in_incarnations(
             lambda: cursors.list_subscriptions(self.live(topic), start_after=start_after, limit=limit)

@@ -24,7 +24,7 @@ from operator import sub
 from typing import Any, NamedTuple
 
 from fenceline import limits
-from fenceline.model.subscription import Subscription
+from fenceline.model.subscription import SubscriptionIncarnation
 from fenceline.ports import Item
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.subscriptions import snapshot_cache
@@ -39,7 +39,7 @@ class Heard(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionItem(Subscription):
+class SubscriptionItem(SubscriptionIncarnation):
     """A subscription as it is stored.
 
     Attributes:

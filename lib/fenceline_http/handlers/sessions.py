@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from fenceline.model.access import QUEUED, Lease
 from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline_http import responses
-from fenceline_http.operations.ownership import Owned
+from fenceline_http.operations.ownership import OwnAnswer
 from fenceline_http.operations.sessions import ClaimAnswer, Renewed
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
     from fenceline.model.access import ProducerPage
-    from fenceline_http.operations.ownership import Owner, OwnRequest, ReleaseRequest
-    from fenceline_http.operations.sessions import Claim, NewSession, OfSession, Poll
+    from fenceline_http.operations.ownership import OwnerQuery, OwnRequest, ReleaseRequest
+    from fenceline_http.operations.sessions import ClaimBody, NewSession, OfSession, ProducerQuery
     from fenceline_http.operations.shared import NamePage
     from fenceline_http.request import Request
 
@@ -41,7 +41,7 @@ def close_session(request: Request) -> Response:
     return responses.empty(204)
 
 
-def claim(request: Request, wanted: Claim) -> Response:
+def claim(request: Request, wanted: ClaimBody) -> Response:
     asked = ClaimRequest(
         access_mode=wanted.access_mode,
         partitions=wanted.partitions,
@@ -58,7 +58,7 @@ def claim(request: Request, wanted: Claim) -> Response:
     return responses.json(ClaimAnswer(producer.shown_to(principal)), status)
 
 
-def show_producer(request: Request, wanted: Poll) -> Response:
+def show_producer(request: Request, wanted: ProducerQuery) -> Response:
     name, principal = request.parameters["producer_name"], request.principal
     producer = request.log.access.producer(
         request.topic, name, session_id=wanted.session_id, wait_ms=wanted.wait_ms, principal=principal
@@ -94,7 +94,7 @@ def _producers(page: ProducerPage, principal: str) -> Response:
 def own(request: Request, wanted: OwnRequest) -> Response:
     resources = [OwnTarget(one.resource, one.generation) for one in wanted.resources]
     owned = request.log.access.own(wanted.session_id, resources, group=wanted.group, principal=request.principal)
-    return responses.json(Owned(wanted.group, owned))
+    return responses.json(OwnAnswer(wanted.group, owned))
 
 
 def release(request: Request, wanted: ReleaseRequest) -> Response:
@@ -102,6 +102,6 @@ def release(request: Request, wanted: ReleaseRequest) -> Response:
     return responses.empty(204)
 
 
-def show_owner(request: Request, wanted: Owner) -> Response:
+def show_owner(request: Request, wanted: OwnerQuery) -> Response:
     shown = request.log.access.ownership(wanted.resource, group=wanted.group, principal=request.principal)
     return responses.json(shown)
