@@ -14,7 +14,7 @@ from fenceline.access.session_item import SessionItem, WriteHold, session_from_i
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import control, keys
-from fenceline.model.access import Producer
+from fenceline.model.access import Claim
 from fenceline.model.record import Record
 from fenceline.model.requests import ClaimRequest, OwnTarget, ReadRequest
 from fenceline.model.results import Appended, Page, SessionRef
@@ -138,7 +138,7 @@ def told(call: Callable[[], object]) -> str:
     return "ok"
 
 
-def claim(service: Service, mode: str, session_id: str | None = None, *, partition: int = 0) -> Producer:
+def claim(service: Service, mode: str, session_id: str | None = None, *, partition: int = 0) -> Claim:
     """Claim one partition, in a process of its own."""
     return service.another().access.claim(TOPIC, ClaimRequest(mode, [partition], session_id=session_id))
 

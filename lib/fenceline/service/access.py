@@ -19,7 +19,7 @@ from fenceline.access.ownership import own, release
 from fenceline.access.session_item import SessionItem
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context
-from fenceline.model.access import GRANTED, OwnedResource, Ownership, Producer, ProducerPage, SessionState
+from fenceline.model.access import GRANTED, Claim, OwnedResource, Ownership, ProducerPage, SessionState
 from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline.model.topic import Topic
 from fenceline.ports import Unavailable
@@ -73,10 +73,10 @@ class Access:
         """End a session with all that it holds; see ``sessions.close``."""
         sessions.close(self._resolver.partitions, session_id, principal, self._note)
 
-    def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
+    def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Claim:
         """Take write access, or a place in the line; one in line is polled for ``wait_ms``. See ``Claiming.claim``."""
 
-        def make(incarnation: Topic) -> Producer:
+        def make(incarnation: Topic) -> Claim:
             producer = self._claiming.claim(incarnation, request, principal, self._deadline())
             if producer.state == GRANTED or request.wait_ms == 0:
                 return producer
@@ -89,25 +89,27 @@ class Access:
 
     def producer(
         self, topic: str, producer_name: str, *, session_id: str | None = None, wait_ms: int = 0, principal: str = ""
-    ) -> Producer:
+    ) -> Claim:
         """Return a producer as it is now; under its session, a poll; see ``Waiting.poll`` and ``producers.look``."""
 
-        def look(incarnation: Topic) -> Producer:
+        def look(incarnation: Topic) -> Claim:
             if session_id is None:
-                return named_producers.look(self._resolver.partitions, incarnation, producer_name)
+                return named_producers.look(self._resolver.partitions, incarnation, producer_name, principal)
             return self._poll(incarnation, producer_name, session_id, wait_ms, principal)
 
         return self._resolver.in_incarnation(topic, look)
 
-    def _poll(self, incarnation: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Producer:
+    def _poll(self, incarnation: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Claim:
         waiting = Waiting(self._resolver.partitions, self._claiming)
         return waiting.poll(incarnation, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms)
 
-    def producers(self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX) -> ProducerPage:
+    def producers(
+        self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX, principal: str = ""
+    ) -> ProducerPage:
         """Return producers of a topic, and those that wait in line; see ``claims.producers.listed``."""
 
         def listed(incarnation: Topic) -> ProducerPage:
-            return named_producers.listed(self._context, incarnation, start_after=start_after, limit=limit)
+            return named_producers.listed(self._context, incarnation, principal, start_after=start_after, limit=limit)
 
         return self._resolver.in_incarnation(topic, listed)
 

@@ -52,18 +52,16 @@ def claim(request: Request, wanted: ClaimBody) -> Response:
         topic_epochs=wanted.topic_epochs,
         wait_ms=wanted.wait_ms,
     )
-    principal = request.principal
-    producer = request.log.access.claim(request.topic, asked, principal=principal)
-    status = 202 if producer.state == QUEUED else 201
-    return responses.json(ClaimAnswer(producer.shown_to(principal)), status)
+    made = request.log.access.claim(request.topic, asked, principal=request.principal)
+    return responses.json(ClaimAnswer(made), 202 if made.state == QUEUED else 201)
 
 
 def show_producer(request: Request, wanted: ProducerQuery) -> Response:
     name, principal = request.parameters["producer_name"], request.principal
-    producer = request.log.access.producer(
+    found = request.log.access.producer(
         request.topic, name, session_id=wanted.session_id, wait_ms=wanted.wait_ms, principal=principal
     )
-    return responses.json(ClaimAnswer(producer.shown_to(principal)))
+    return responses.json(ClaimAnswer(found))
 
 
 def close_producer(request: Request, wanted: OfSession) -> Response:
@@ -73,14 +71,16 @@ def close_producer(request: Request, wanted: OfSession) -> Response:
 
 
 def list_producers(request: Request, wanted: NamePage) -> Response:
-    page = request.log.access.producers(request.topic, start_after=wanted.start_after, limit=wanted.limit)
-    return _producers(page, request.principal)
+    page = request.log.access.producers(
+        request.topic, start_after=wanted.start_after, limit=wanted.limit, principal=request.principal
+    )
+    return _producers(page)
 
 
-def _producers(page: ProducerPage, principal: str) -> Response:
+def _producers(page: ProducerPage) -> Response:
     """Respond with a page of producers; what does not pass the gateway is cut off by name, whichever list it is in."""
     by_name = sorted([*page.producers, *page.waiting], key=lambda one: one.producer_name)
-    rows, is_cut = responses.fitting(one.shown_to(principal) for one in by_name)
+    rows, is_cut = responses.fitting(by_name)
     shown = {one.producer_name: row for one, row in zip(by_name, rows, strict=False)}
     granted, waiting = (
         ",".join([shown[one.producer_name] for one in part if one.producer_name in shown])

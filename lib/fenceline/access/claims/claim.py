@@ -35,7 +35,7 @@ from fenceline.format.control import SHARED
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
-from fenceline.model.access import GRANTED, Producer
+from fenceline.model.access import GRANTED, Claim
 from fenceline.model.requests import ClaimRequest
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Item, ItemKey
@@ -57,7 +57,7 @@ class Claiming:
         self._context = partitions.context
         self._partitions = partitions
 
-    def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Producer:
+    def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Claim:
         """Take access, or a place in the line.
 
         Args:
@@ -74,14 +74,14 @@ class Claiming:
         claim = resolve(request, topic, principal, self._context.runtime.fresh_id)
         return self.make(topic, claim, until_ms, gives_up=True)
 
-    def make(self, topic: Topic, claim: ResolvedClaim, until_ms: int, *, gives_up: bool) -> Producer:
+    def make(self, topic: Topic, claim: ResolvedClaim, until_ms: int, *, gives_up: bool) -> Claim:
         """Take what is asked for; see ``claim``.
 
         Args:
             gives_up: After an error nothing stays reserved. If false, the waiter's next poll completes it.
         """
         outcome = self._reserve(topic, claim)
-        if isinstance(outcome, Producer):
+        if isinstance(outcome, Claim):
             return outcome
         try:
             # model: Access, "grant only after the marker"
@@ -94,7 +94,7 @@ class Claiming:
 
     # (1)
 
-    def _reserve(self, topic: Topic, claim: ResolvedClaim) -> Producer | Pending:
+    def _reserve(self, topic: Topic, claim: ResolvedClaim) -> Claim | Pending:
         query = SnapshotQuery(topic, claim.partitions, claim.session_id, claim.request.producer_name)
         attempts = Attempts(self._context.runtime, "the claim")
         try:
@@ -129,7 +129,7 @@ class Claiming:
 
     # (3)
 
-    def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Producer:
+    def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Claim:
         """Write that what the log has was granted."""
         # A refusal is final here: ``make`` first gives up what is still reserved.
         for attempt in Attempts(self._context.runtime, "the claim's confirmation", is_refusal_final=True):

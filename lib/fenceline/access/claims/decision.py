@@ -37,7 +37,7 @@ from fenceline.access.session_item import SessionItem, WriteHold
 from fenceline.errors import ProducerBusyError, ProducerFencedError, ThrottledError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE, SHARED
-from fenceline.model.access import GRANTED, QUEUED, Producer
+from fenceline.model.access import GRANTED, QUEUED, Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class DecidedClaim:
     """The decision on a claim: its changes, and an answer, or a reservation to complete first."""
 
     transaction: ItemTransaction
-    outcome: Producer | Pending
+    outcome: Claim | Pending
 
 
 def decide(snapshot: ClaimSnapshot, claim: ResolvedClaim) -> DecidedClaim:
