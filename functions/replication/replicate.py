@@ -28,7 +28,7 @@ from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service
 from functions.replication import messages
 from functions.replication.messages import Event, Queues
-from functions.telemetry.observed import told
+from functions.telemetry.observed import text_of
 
 _LOOK_MINUTES = 5  # between two looks at a partition of which no message came
 _PLACES_MAX = 10_000  # of which one process knows when it sent a delayed message
@@ -109,7 +109,7 @@ class Replicating:
             "messages": len(records),
             "partitions": len(wanted),
             "took": sum(one.took for one in looked),
-            "errors": [told(error) for error in errors],
+            "errors": [text_of(error) for error in errors],
             "corrupt": sum(isinstance(error, CorruptLogError) for error in errors),
             "gaps": sum(one.figures.gaps for one in looked),
             "other_histories": sum(one.figures.other_histories for one in looked),

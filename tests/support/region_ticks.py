@@ -61,7 +61,7 @@ class Ticking:
     # One region
 
     def item(self, name: str) -> TopicItem:
-        return self[name].log._resolver.look(TOPIC).item
+        return self[name].log._resolver.refresh(TOPIC).item
 
     def job(self, name: str, partition: int = 0) -> PartitionJob:
         log, item = self[name].log, self.item(name)

@@ -98,11 +98,11 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
 def read_fenced(partitions: Partitions, session_ids: Iterable[str]) -> dict[str, SessionItem]:
     """Return those of the sessions that exist, once the fences of the severed ones are finished; see ``finish``."""
     known = read_sessions(partitions.context, session_ids)
-    meet(partitions, known.values())
+    finish_all(partitions, known.values())
     return known
 
 
-def meet(partitions: Partitions, sessions: Iterable[SessionItem]) -> None:
+def finish_all(partitions: Partitions, sessions: Iterable[SessionItem]) -> None:
     """Finish the fences of the severed sessions among these; see ``finish``."""
     for session in sessions:
         # model: Access, "fences before the answer"

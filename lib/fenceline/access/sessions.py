@@ -49,7 +49,7 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
     raise AssertionError
 
 
-def look(partitions: Partitions, session_id: str, principal: str) -> SessionState:
+def read(partitions: Partitions, session_id: str, principal: str) -> SessionState:
     """Return a session as it is now, with what it holds.
 
     Raises:

@@ -71,7 +71,7 @@ class Identities:
             return False
         return record.number in ranges
 
-    def note(self, record: ReadRecord) -> None:
+    def add_record(self, record: ReadRecord) -> None:
         """Add ``record``, if it was read with its identity."""
         if (origin := origin_of(record)) is not None and record.number is not None:
             self.add(origin, record.number)
@@ -127,7 +127,7 @@ class Shown:
         else:
             self._runs.append(_Run(record.offset, origin, record.number, 1))
 
-    def take(self, end_offset: int) -> Iterator[tuple[RecordOrigin, int, int]]:
+    def dequeue(self, end_offset: int) -> Iterator[tuple[RecordOrigin, int, int]]:
         """Remove the records below ``end_offset``, and yield them: the origin, the first number, and how many."""
         while self._runs and (run := self._runs[0]).offset < end_offset:
             count = min(run.count, end_offset - run.offset)

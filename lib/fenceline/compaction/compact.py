@@ -212,7 +212,7 @@ def check_kept(partition: Partition, planned: CompactionPlan) -> None:
     """
     if planned.look is not None and partition.context.is_within(limits.GC_GRACE_MS // 2, planned.look):
         return
-    partition.look()
+    partition.refresh()
     if partition.log_start > planned.source.start:
         raise Unavailable("the log start moved beyond what a compaction was reading; compact again")
 
@@ -325,7 +325,7 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
                 return head.view
             if not is_whole:
                 # The files go when the topic is deleted, and when another view reaches as far: look which it is.
-                partition.look()
+                partition.refresh()
                 what = (
                     "a new compacted view lacks files, or has others; it was not put in force: run 'fenceline verify'"
                 )

@@ -130,7 +130,7 @@ class _Room:
         self._job = job
         self._made: Counter[str] | None = None
 
-    def take(self, region: str) -> bool:
+    def claim(self, region: str) -> bool:
         """Take the room of one; return ``False`` if there is none."""
         if self._made is None:
             items = cursor_store.query(self._job.context, keys.subscription_items(self._job.partition.topic_id))
@@ -155,7 +155,7 @@ def _apply(job: PartitionJob, tail: Tail, found: ReceivedUpdate, room: _Room) ->
             if known is not None and not known.replicate_subscription_state:
                 return True
             if known is None and not has_room:
-                has_room = room.take(found.sender)
+                has_room = room.claim(found.sender)
                 if not has_room:
                     return True
             owner = _created(job, found) if known is None else known

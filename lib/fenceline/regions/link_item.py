@@ -140,7 +140,7 @@ class Link:
     """One process's hold of a partition's link item.
 
     Attributes:
-        value: The item as this process last read or wrote it. What a round changes goes into it by ``note``, and is
+        value: The item as this process last read or wrote it. What a round changes goes into it by ``remember``, and is
             stored when the lease is renewed or left.
     """
 
@@ -173,7 +173,7 @@ class Link:
         """Note that UPDATEs below ``offset`` were applied. It is stored when the lease is renewed or left."""
         self.value = self.value._replace(applied_to=max(offset, self.value.applied_to))
 
-    def note(self, notes: Mapping[tuple[str, str], ScanNote], seen: Mapping[str, PeerSeen]) -> None:
+    def remember(self, notes: Mapping[tuple[str, str], ScanNote], seen: Mapping[str, PeerSeen]) -> None:
         """Take over what this process knows, which is stored when the lease is renewed or left."""
         known = {**self.value.seen, **seen}
         self.value = self.value._replace(notes=self._merged(notes), seen=known)

@@ -281,7 +281,7 @@ class Packer:
             self.close()
         self._coming = decoded
 
-    def take(self, batches: Sequence[bytes], *, records: int, number: int) -> None:
+    def add(self, batches: Sequence[bytes], *, records: int, number: int) -> None:
         """Add batches that share a segment.
 
         Args:

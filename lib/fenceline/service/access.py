@@ -60,8 +60,8 @@ class Access:
 
     @translated
     def session(self, session_id: str, *, principal: str = "") -> SessionState:
-        """Return a session as it is now; see ``sessions.look``."""
-        return sessions.look(self._resolver.partitions, session_id, principal)
+        """Return a session as it is now; see ``sessions.read``."""
+        return sessions.read(self._resolver.partitions, session_id, principal)
 
     @translated
     def heartbeat(self, session_id: str, *, principal: str = "") -> SessionState:
@@ -90,11 +90,11 @@ class Access:
     def producer(
         self, topic: str, producer_name: str, *, session_id: str | None = None, wait_ms: int = 0, principal: str = ""
     ) -> Claim:
-        """Return a producer as it is now; under its session, a poll; see ``Waiting.poll`` and ``producers.look``."""
+        """Return a producer as it is now; under its session, a poll; see ``Waiting.poll`` and ``producers.read``."""
 
         def look(incarnation: Topic) -> Claim:
             if session_id is None:
-                return named_producers.look(self._resolver.partitions, incarnation, producer_name, principal)
+                return named_producers.read(self._resolver.partitions, incarnation, producer_name, principal)
             return self._poll(incarnation, producer_name, session_id, wait_ms, principal)
 
         return self._resolver.in_incarnation(topic, look)
@@ -139,5 +139,5 @@ class Access:
 
     @translated
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
-        """Return the owner of a resource, with its generation and token; see ``release.look``."""
-        return release.look(self._resolver.partitions, resource, group=group, principal=principal)
+        """Return the owner of a resource, with its generation and token; see ``release.read_owner``."""
+        return release.read_owner(self._resolver.partitions, resource, group=group, principal=principal)

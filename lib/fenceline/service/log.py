@@ -92,7 +92,7 @@ class Log:
         """Sessions, claims and ownership."""
         from fenceline.service.access import Access
 
-        return Access(self.context, self._resolver, self.producing.sessions.note, self._timeout_ms)
+        return Access(self.context, self._resolver, self.producing.sessions.remember, self._timeout_ms)
 
     @property
     def subscriptions(self) -> Subscriptions:

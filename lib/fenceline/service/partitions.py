@@ -136,7 +136,7 @@ class PartitionRequests:
         from fenceline.read.producer_states import producers_at_tail
 
         def states(found: Partition) -> tuple[Sequence[ShownProducerState], bool]:
-            expiration_ms = found.look().topic.setting("producer.id.expiration.ms")
+            expiration_ms = found.refresh().topic.setting("producer.id.expiration.ms")
             return producers_at_tail(found, start_after, limit, expiration_ms)
 
         return self._resolver.with_partition(topic, partition, states)
@@ -206,7 +206,7 @@ class PartitionRequests:
         Raises:
             InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
         """
-        topic = self._resolver.look(name).item.topic
+        topic = self._resolver.refresh(name).item.topic
         if not 0 <= partition < topic.partitions:
             raise model_topic.unknown_partition(topic, partition)
         if not topic.is_compacted:

@@ -144,7 +144,7 @@ class Producing:
         from fenceline.service.by_key import share_out
 
         until_ms = self.deadline()
-        found = self._resolver.look(topic).item.topic
+        found = self._resolver.refresh(topic).item.topic
         return share_out(found, records, self._context.runtime.random()), until_ms
 
     def append_share(
@@ -185,7 +185,7 @@ class Producing:
             return self._resolver.resolve(topic, partition)
         known, is_new = self._resolver.resolve(topic, 0)
         if known.item.topic.topic_id == topic_id and partition >= known.item.topic.partitions:
-            return self._resolver.look(topic), True
+            return self._resolver.refresh(topic), True
         return known, is_new
 
     @translated
@@ -203,21 +203,21 @@ class Producing:
             return self._send(appender, entry, sent)
         except (InvalidProducerEpochError, OutOfOrderSequenceNumberError):
             # A remembered producer expires by the topic's configuration, which may be old.
-            entry = prepare(appender.partition.look().topic, request, self._context.runtime.now_ms())
+            entry = prepare(appender.partition.refresh().topic, request, self._context.runtime.now_ms())
             return self._send(appender, entry, sent)
 
     def prepared(self, partition: Partition, topic: Topic, request: AppendRequest, *, is_new: bool) -> BatchEntry:
         """Judge a request by the topic's configuration. A refusal, and any expectation, needs a look of its own."""
         now_ms = self._context.runtime.now_ms
         if not is_new and (self._item_age_ms == 0 or names_expectation(request.expected_offset)):
-            topic, is_new = partition.look().topic, True
+            topic, is_new = partition.refresh().topic, True
         try:
             return prepare(topic, request, now_ms())
         except FencelineError:
             if is_new:
                 raise
         self._resolver.forget(topic.name)
-        return prepare(partition.look().topic, request, now_ms())
+        return prepare(partition.refresh().topic, request, now_ms())
 
     def _send(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> Appended:
         """Append a batch under the session that it names, or under none.
@@ -239,7 +239,7 @@ class Producing:
             answer = self._append_admitted(appender, _under(entry, status), sent)
         except (ProducerFencedError, SessionExpiredError):
             # Only a fresh look shows whether the session was severed, or fenced, or granted something since.
-            fresh = status if is_new else sessions.look(ref, partition, sent.principal)
+            fresh = status if is_new else sessions.read_status(ref, partition, sent.principal)
             if fresh == status:
                 raise
             answer = self._append_admitted(appender, _under(entry, fresh), sent)

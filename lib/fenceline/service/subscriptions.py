@@ -57,7 +57,7 @@ class Subscriptions:
 
     def live(self, name: str) -> LiveTopic:
         """Return the live topic of that name, from a look that began after the call."""
-        topic = self._resolver.look(name).item.topic
+        topic = self._resolver.refresh(name).item.topic
         return LiveTopic(self._context, topic, partial(self._resolver.partition, topic), self._announce)
 
     def _judge(

@@ -253,7 +253,7 @@ class Transactions:
 
         def look(name: str) -> Topic | UnknownTopicOrPartitionError:
             try:
-                return self._resolver.look(name).item.topic
+                return self._resolver.refresh(name).item.topic
             except UnknownTopicOrPartitionError as error:
                 return error
 

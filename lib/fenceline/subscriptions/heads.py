@@ -37,7 +37,7 @@ class SeenHeads(NamedTuple):
         return None if item is None else Head.from_value(item.value)
 
 
-def look_at(context: Context, topic: Topic, numbers: Sequence[int]) -> SeenHeads:
+def read_heads(context: Context, topic: Topic, numbers: Sequence[int]) -> SeenHeads:
     """Look at a topic's item, and at the heads of some of its partitions.
 
     Raises:
@@ -89,7 +89,7 @@ def stable_ends(live: LiveTopic) -> list[int]:
     """
     context, topic = live.context, live.topic
     numbers = range(topic.partitions)
-    seen = look_at(context, topic, numbers)
+    seen = read_heads(context, topic, numbers)
     heads = {number: seen.head(topic.topic_id, number) for number in numbers}
     if any(head is not None and head.state.is_sealed for head in heads.values()):
         raise StaleTopicId

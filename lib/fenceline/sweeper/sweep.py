@@ -47,7 +47,7 @@ from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.model.topic import Topic
 from fenceline.ports import Damaged, ObjectSummary, StoreFact, VersionMoved
 from fenceline.service.log import Log
-from fenceline.subscriptions.heads import SeenHeads, first_with_segments, look_at, with_segments
+from fenceline.subscriptions.heads import SeenHeads, first_with_segments, read_heads, with_segments
 from fenceline.sweeper import collect
 from fenceline.sweeper.deleted_topics import collect_incarnation, collect_orphans
 from fenceline.sweeper.offer_expiry import expire_offers
@@ -207,7 +207,7 @@ class _Run:
         """Sweep neighbouring partitions, whose heads one call reads. Return True if the run came to their end."""
         seen, idle = SeenHeads({}, None), set[int]()
         with self._reporting(f"topic={topic.name} partitions={numbers[0]} to {numbers[-1]}"):
-            seen = look_at(self._context, topic, numbers)
+            seen = read_heads(self._context, topic, numbers)
             idle = self._idle(topic, numbers, seen)
             if self._cursor.is_thorough:
                 used = [n for n in numbers if n not in idle or seen.head(topic.topic_id, n) is not None]
@@ -295,9 +295,9 @@ class _Run:
 
     def _partition(self, partition: Partition, seen: SeenHeads) -> None:
         context, budget, number = self._context, self._budget, partition.partition
-        topic = (partition.look() if seen.look is None else partition.take_look(seen.items, seen.look)).topic
+        topic = (partition.refresh() if seen.look is None else partition.adopt_look(seen.items, seen.look)).topic
         if not partition.has_young_look:
-            topic = partition.look().topic
+            topic = partition.refresh().topic
         if not partition.can_checkpoint:
             return  # a newer fenceline sweeps it
         followed = Followed()
@@ -331,7 +331,7 @@ class _Run:
         is_first = True
         while not self._budget.is_over():
             if not partition.has_young_look:
-                partition.look()
+                partition.refresh()
             start = partition.state.next_offset
             after = partition.segment_key(start - 1) if start else ""
             listed = self._context.objects.list(prefix, after, limits.SWEEP_FOLD_SEGMENTS)
@@ -372,7 +372,7 @@ class _Run:
         segments = StoredSegments(partition, followed)
         log_start = retained_from(segments, head, kept, now=now, is_over=self._budget.is_over)
         # The configuration may have changed since this partition's turn began: all that can take a whole run.
-        if log_start > head.log_start and retention_of(partition.look().topic) == kept:
+        if log_start > head.log_start and retention_of(partition.refresh().topic) == kept:
             move_log_start(partition, log_start)
             self.report.log_starts += 1
 

@@ -864,7 +864,7 @@ def test_a_compaction_that_was_frozen_before_its_checkpoint_still_covers_what_wa
         monkeypatch.undo()
         load(producer_ids)
         table.runtime.advance(limits.ITEM_AGE_MS_MAX)
-        partition.look()
+        partition.refresh()
 
     monkeypatch.setattr(partition, "load_producers", load_and_freeze)
     compaction.request(partition)

@@ -102,14 +102,14 @@ def _to_its_end(answer: SegmentList) -> SegmentList:
 @GUARDS.guard(plans.transactions, seed=7)
 def packs_numbers_that_are_not_dense(patch: Patch) -> None:
     """Pack records into one segment between which aborted ones lie."""
-    taken = Packer.take
+    add = Packer.add
 
     def loose(self: Packer, batches: Any, *, records: int, number: int) -> None:
         if records and self._records:
             self._count = number - records
-        taken(self, batches, records=records, number=number)
+        add(self, batches, records=records, number=number)
 
-    patch.setattr(Packer, "take", loose)
+    patch.setattr(Packer, "add", loose)
 
 
 @GUARDS.guard(plans.transactions, seed=3)

@@ -60,7 +60,7 @@ def test_what_was_shown_below_an_offset_is_taken_once_and_in_order(steps, ends):
 
     taken = []
     for end in [*sorted(ends), 1_000]:
-        some = [(one, first + n) for one, first, count in shown.take(end) for n in range(count)]
+        some = [(one, first + n) for one, first, count in shown.dequeue(end) for n in range(count)]
         assert some == [(one, number) for at, one, number in expected if at < end][len(taken) :]
         taken += some
     assert len(taken) == len(expected)
@@ -72,4 +72,4 @@ def test_what_a_region_showed_is_remembered_up_to_a_bound(monkeypatch):
     for offset, number in ((0, 1), (1, 2), (3, 3), (5, 4)):
         shown.add(record(A1, number, offset))
 
-    assert list(shown.take(9)) == [(A1, 3, 1), (A1, 4, 1)]
+    assert list(shown.dequeue(9)) == [(A1, 3, 1), (A1, 4, 1)]

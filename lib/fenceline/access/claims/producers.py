@@ -30,7 +30,7 @@ from fenceline.model.access import QUEUED, Claim, ProducerPage
 from fenceline.model.topic import Topic
 
 
-def look(partitions: Partitions, topic: Topic, name: str, principal: str) -> Claim:
+def read(partitions: Partitions, topic: Topic, name: str, principal: str) -> Claim:
     """Return a producer as a principal may see it. This renews nothing.
 
     Raises:

@@ -89,7 +89,7 @@ def _stale(resource: str, last: int, why: str) -> StaleGenerationError:
     return StaleGenerationError(detail, resource=resource, generation=last)
 
 
-def taken(
+def owned_by(
     item: OwnershipItem,
     granted: Granted,
     session_id: str,
@@ -255,7 +255,7 @@ class _Plan:
             is_pending = mine is None or mine == found.view.item.claim
         elif not granted.is_kept:
             self._end_ownership(found)
-        item = taken(found.item, granted, self._claimer, token=token, severed=others, now_ms=self._now_ms)
+        item = owned_by(found.item, granted, self._claimer, token=token, severed=others, now_ms=self._now_ms)
         self.transaction.change(resource.key, found.item, item)
         return Planned(resource, item, granted.is_kept, is_pending)
 

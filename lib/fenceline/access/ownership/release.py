@@ -109,7 +109,7 @@ def _closed(session: SessionItem, resource: Resource) -> SessionItem:
     return session
 
 
-def look(partitions: Partitions, resource: str, *, group: str | None, principal: str) -> Ownership:
+def read_owner(partitions: Partitions, resource: str, *, group: str | None, principal: str) -> Ownership:
     """Return the owner of a resource now, and the resource's last generation and token.
 
     Raises:

@@ -40,7 +40,7 @@ def read_claimer(
     found = context.items.get([*named, *([] if key is None else [key])])
     session = session_from_item(found[key]) if key is not None and key in found else None
     if session is not None:
-        fence_markers.meet(partitions, [session])
+        fence_markers.finish_all(partitions, [session])
     return judge_live(session, session_id, principal, context.runtime.now_ms()), found
 
 

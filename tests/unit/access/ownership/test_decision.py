@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.access.ownership.decision import CurrentOwner, Granted, decide, released, taken
+from fenceline.access.ownership.decision import CurrentOwner, Granted, decide, owned_by, released
 from fenceline.access.resources import (
     OwnershipItem,
     Resource,
@@ -137,7 +137,7 @@ def test_a_token_only_grows_and_no_two_owners_have_the_same(claims: list[tuple[s
         )
         verdict = decide("r", item.generation, owner, asked)
         if isinstance(verdict, Granted):
-            after = taken(item, verdict, session_id)
+            after = owned_by(item, verdict, session_id)
             assert after.fencing_token == item.fencing_token + (0 if owner is CurrentOwner.SAME else 1)
             assert tokens.setdefault(after.fencing_token, session_id) == session_id
             item = after
@@ -147,14 +147,14 @@ def test_a_token_only_grows_and_no_two_owners_have_the_same(claims: list[tuple[s
 
 
 def test_an_owner_has_a_resource_since_it_took_it() -> None:
-    item = taken(OwnershipItem(), Granted(1), "a", now_ms=5)
-    assert taken(item, Granted(1, is_kept=True), "a", now_ms=9) == item
-    assert (item.since, taken(item, Granted(2), "b", now_ms=9).since, released(item).since) == (5, 9, None)
+    item = owned_by(OwnershipItem(), Granted(1), "a", now_ms=5)
+    assert owned_by(item, Granted(1, is_kept=True), "a", now_ms=9) == item
+    assert (item.since, owned_by(item, Granted(2), "b", now_ms=9).since, released(item).since) == (5, 9, None)
     assert OwnershipItem.from_value(item.to_value()) == item
 
 
 def test_a_partition_s_token_is_its_epoch_and_outlives_its_owner() -> None:
-    item = taken(OwnershipItem(3, 4, "old"), Granted(3), "new", token=9)
+    item = owned_by(OwnershipItem(3, 4, "old"), Granted(3), "new", token=9)
     assert item == OwnershipItem(3, 9, "new")
     assert released(item) == OwnershipItem(3, 9, None)
 
