@@ -22,7 +22,7 @@ from pathlib import Path
 from fenceline.format.batch import Codec, StoredRecord, decode, encode, headers, stamp
 from fenceline.limits import SEGMENT_BYTES_MAX
 from fenceline.model.record import Record
-from fenceline_spark.columns.batches import CheckedBatch, PartitionRef, stored_headers
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef, stored_headers
 from fenceline_spark.columns.decode import Decoder
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -91,7 +91,7 @@ def read_columns(log: Sequence[SegmentBody]) -> int:
     for segment in log:
         body = bytes(bytearray(segment.body))
         found = stored_headers(_LOG, body, segment.base_offset, segment.next_offset)
-        batches = (CheckedBatch(body, at, header) for at, header in found)
+        batches = (LocatedBatch(body, at, header) for at, header in found)
         rows += sum(record_batch.num_rows for record_batch in Decoder(_LOG, COLUMNS).decode(batches))
     return rows
 
@@ -122,7 +122,7 @@ def check_equal(log: Sequence[SegmentBody]) -> None:
     for segment in log:
         expected: list[StoredRecord] = [one for at, _ in headers(segment.body) for one in decode(segment.body, at)]
         found = stored_headers(_LOG, segment.body, segment.base_offset, segment.next_offset)
-        batches = (CheckedBatch(segment.body, at, header) for at, header in found)
+        batches = (LocatedBatch(segment.body, at, header) for at, header in found)
         rows = [row for part in Decoder(_LOG, COLUMNS).decode(batches) for row in part.to_pylist()]
         assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
             (one.offset, one.key, one.value) for one in expected

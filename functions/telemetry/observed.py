@@ -36,6 +36,8 @@ Run: TypeAlias = Callable[[Event, Any, Service], dict[str, Any]]
 class LambdaContext(Protocol):
     aws_request_id: str
 
+    def get_remaining_time_in_millis(self) -> int: ...
+
 
 class FunctionFailedError(Exception):
     """An error that is none of the documented ones; its type and its place, without its text."""

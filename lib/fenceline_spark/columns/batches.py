@@ -31,7 +31,7 @@ class PartitionRef(NamedTuple):
         )
 
 
-class CheckedBatch(NamedTuple):
+class LocatedBatch(NamedTuple):
     """A batch whose header is to be believed."""
 
     body: bytes
@@ -69,7 +69,7 @@ def stored_headers(
         raise log.corrupt(offset, f"its segment ends too early: next_offset={next_offset}")
 
 
-def open_into(log: PartitionRef, batch: CheckedBatch, into: memoryview) -> int:
+def open_into(log: PartitionRef, batch: LocatedBatch, into: memoryview) -> int:
     """Write the bytes of the batch's records to the start of ``into``, decompressed, and return how many they are.
 
     Raises:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from fenceline.errors import InvalidTimestampError
 from fenceline.limits import INT64_MAX, MIB
 from fenceline_spark.columns.batch_groups import Room, Rows, per_record
-from fenceline_spark.columns.batches import CheckedBatch, PartitionRef
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef
 from fenceline_spark.columns.binary import columns_at, valid_bits
 from fenceline_spark.columns.headers import TYPE as HEADERS
 from fenceline_spark.columns.headers import header_column
@@ -62,7 +62,7 @@ class Decoder:
         self._room = Room(rows_max=ROWS_MAX, bytes_max=BYTES_MAX)
         self._bytes_per_row = _BYTES_PER_ROW + len(log.topic.encode())
 
-    def decode(self, batches: Iterable[CheckedBatch]) -> Iterator[Any]:
+    def decode(self, batches: Iterable[LocatedBatch]) -> Iterator[Any]:
         """Yield the records of these batches, in order, as Arrow record batches of bounded size.
 
         Raises:

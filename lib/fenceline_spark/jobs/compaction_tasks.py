@@ -27,7 +27,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import verified_tail
 from fenceline.settings import Settings
 from fenceline_spark.columns.batch_groups import Room, Rows
-from fenceline_spark.columns.batches import CheckedBatch, PartitionRef
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef
 from fenceline_spark.columns.binary import columns_at
 from fenceline_spark.jobs.ranges import SourceRange
 from fenceline_spark.jobs.stores import partition_of
@@ -74,16 +74,16 @@ class Work:
         for together in _room().gathered(log, self._batches(partition, one)):
             yield from together.rows(rows_max=INT32_MAX, bytes_max=INT32_MAX, bytes_per_row=0)
 
-    def _batches(self, partition: Partition, one: SourceRange) -> Iterator[CheckedBatch]:
+    def _batches(self, partition: Partition, one: SourceRange) -> Iterator[LocatedBatch]:
         if not one.is_view:
             for segment, at, header in committed(partition, replace(self.source, start=one.start), one.end):
-                yield CheckedBatch(segment.body, at, header, origin_of(segment))
+                yield LocatedBatch(segment.body, at, header, origin_of(segment))
             return
         assert self.source.view is not None
         view = ViewFiles(partition.context, self.place.topic_id, self.place.partition, self.source.view)
         for segment in view.scan(one.start, one.end):
             for at, header in segment.batches:
-                yield CheckedBatch(segment.body, at, header, origin_of(segment))
+                yield LocatedBatch(segment.body, at, header, origin_of(segment))
 
     def is_read(self, one: SourceRange, rows: Rows) -> Any:
         """Return by record whether it is part of the source."""

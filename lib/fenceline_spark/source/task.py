@@ -21,7 +21,7 @@ from fenceline.format.batch import BatchHeader
 from fenceline.memory import keep_freed
 from fenceline.model.results import AbortedTransaction, SegmentEntry, SegmentList
 from fenceline.runtime import Runtime, ThreadRuntime
-from fenceline_spark.columns.batches import CheckedBatch, PartitionRef, stored_headers
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef, stored_headers
 from fenceline_spark.columns.decode import Decoder
 from fenceline_spark.service import client_of, freeze_modules
 from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, Loss, report
@@ -84,7 +84,7 @@ class RangeReader:
                 decoder = Decoder(self._log, self._reading.columns, start=self._at, end=self._end)
                 yield from decoder.decode(self._batches(page))
 
-    def _batches(self, page: SegmentList) -> Iterator[CheckedBatch]:
+    def _batches(self, page: SegmentList) -> Iterator[LocatedBatch]:
         """Yield the batches of one run that a reader may see."""
         began, self._listed_to = self._at, self._at
         try:
@@ -164,13 +164,13 @@ class RangeReader:
         return Loss(part.topic, part.partition, asked, kept, DELETED if at < kept[0] else CUT_SHORT)
 
 
-def _shown(log: PartitionRef, segment: FetchedSegment, end: int, *, is_committed: bool) -> Iterator[CheckedBatch]:
+def _shown(log: PartitionRef, segment: FetchedSegment, end: int, *, is_committed: bool) -> Iterator[LocatedBatch]:
     """Yield the batches of a segment with records that a reader may see, up to the one that holds ``end``."""
     entry = segment.entry
     aborted = by_producer(entry.aborted if is_committed else ())
     for at, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset, end=end):
         if not header.is_control and not is_aborted(header, aborted):
-            yield CheckedBatch(segment.body, at, header, entry.origin)
+            yield LocatedBatch(segment.body, at, header, entry.origin)
 
 
 def by_producer(aborted: Iterable[AbortedTransaction]) -> Mapping[int, Sequence[AbortedTransaction]]:
