@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.bucket import Scratch
 from benchmarks.figures import Row, jain, percentile
-from benchmarks.rivals import Plan, Race, race
+from benchmarks.rivals import Race, RacePlan, race
 
 PROCESSES = (1, 2, 8, 64)
 ROUNDS = 2
@@ -97,7 +97,7 @@ class Combining:
         for number in range(1, self.rounds + 1):
             for n in processes:
                 on_part(f"{counted(n)} on one partition, {where}, round {number} of {self.rounds}: all start first")
-                plan = Plan(self.scratch.topic(f"race-{n}", partitions=n + 1), n, self.seconds, pause_s)
+                plan = RacePlan(self.scratch.topic(f"race-{n}", partitions=n + 1), n, self.seconds, pause_s)
                 races[n].append(race(self.scratch.settings, plan, endpoint=endpoint))
         return {n: Cell(found) for n, found in races.items()}
 

@@ -38,7 +38,7 @@ _LEAD_S = 0.2  # from the last process that is ready to the start of all
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RacePlan:
     """The plan of a race.
 
     Args:
@@ -84,7 +84,7 @@ class Race:
         return sum(self.calls.get(call, 0) for call in OBJECT_CALLS) / self.lasted_s
 
 
-def race(settings: Settings, plan: Plan, *, endpoint: str = "") -> Race:
+def race(settings: Settings, plan: RacePlan, *, endpoint: str = "") -> Race:
     """Let processes append to the first partition of a topic.
 
     Args:
@@ -103,7 +103,7 @@ def race(settings: Settings, plan: Plan, *, endpoint: str = "") -> Race:
     return Race(**json.loads(ended.stdout))
 
 
-def _hold(settings: Settings, plan: Plan) -> Race:
+def _hold(settings: Settings, plan: RacePlan) -> Race:
     """Fork the processes, start them at one moment, and return what they did."""
     fork = multiprocessing.get_context("fork")
     links: list[Connection] = []
@@ -133,7 +133,7 @@ def _hold(settings: Settings, plan: Plan) -> Race:
     return Race(plan.seconds, commits, took_s, dict(failed), dict(calls), lasted_s, busy)
 
 
-def _rival(settings: Settings, plan: Plan, own: int, link: Connection) -> None:
+def _rival(settings: Settings, plan: RacePlan, own: int, link: Connection) -> None:
     runtime = wiring.runtime_of(settings)
     objects, items = wiring.stores_of(settings, now_ms=runtime.now_ms)
     calls: Counter[str] = Counter()
@@ -153,7 +153,7 @@ def _rival(settings: Settings, plan: Plan, own: int, link: Connection) -> None:
     items.close()
 
 
-def _append(log: Log, plan: Plan, request: AppendRequest, begin: float) -> tuple[int, list[float], Counter[str]]:
+def _append(log: Log, plan: RacePlan, request: AppendRequest, begin: float) -> tuple[int, list[float], Counter[str]]:
     """Append until the time is over, and return the commits within it, the latencies and the errors."""
     commits, took_s = 0, []
     failed: Counter[str] = Counter()
@@ -195,7 +195,7 @@ def _main(text: str) -> None:
     settings = Settings.from_env(os.environ)
     if not settings.is_embedded:
         from fenceline.adapters.aws import dynamodb, s3  # noqa: F401  # imported once, before the forks
-    print(json.dumps(asdict(_hold(settings, Plan(**json.loads(text))))))
+    print(json.dumps(asdict(_hold(settings, RacePlan(**json.loads(text))))))
 
 
 if __name__ == "__main__":

@@ -22,19 +22,19 @@ from pathlib import Path
 from fenceline.format.batch import Codec, StoredRecord, decode, encode, headers, stamp
 from fenceline.limits import SEGMENT_BYTES_MAX
 from fenceline.model.record import Record
-from fenceline_spark.columns.batches import Log, StoredBatch, stored_headers
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef, stored_headers
 from fenceline_spark.columns.decode import Decoder
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 ROWS = 400_000
 RUNS = 5
 LONG_ROWS = 10_000_000
-_LOG = Log("reviews", 0)
+_LOG = PartitionRef("reviews", 0)
 _NOW_MS = 1_700_000_000_000
 
 
 @dataclass(frozen=True)
-class Segment:
+class SegmentBody:
     """A body, and the offsets that it holds."""
 
     body: bytes
@@ -68,9 +68,9 @@ def made_up_lines() -> Sequence[bytes]:
     return [b"%d,%d,%d,2006-04-%02d %02d:08" % (n // 3, n, n % 5, n % 28 + 1, n % 24) for n in range(ROWS)]
 
 
-def segments(lines: Sequence[bytes], codec: Codec, rows: int) -> list[Segment]:
+def segments(lines: Sequence[bytes], codec: Codec, rows: int) -> list[SegmentBody]:
     """Return the lines as segments of batches of so many rows."""
-    found: list[Segment] = []
+    found: list[SegmentBody] = []
     bodies: list[bytes] = []
     base = offset = size = 0
     for first in range(0, len(lines), rows):
@@ -78,25 +78,25 @@ def segments(lines: Sequence[bytes], codec: Codec, rows: int) -> list[Segment]:
         records = [Record(line, line.partition(b",")[0], (), _NOW_MS + n // 100) for n, line in enumerate(some)]
         body = stamp(encode(records, now_ms=_NOW_MS, codec=codec).body, base_offset=offset, leader_epoch=0)
         if size + len(body) > SEGMENT_BYTES_MAX:
-            found.append(Segment(b"".join(bodies), base, offset))
+            found.append(SegmentBody(b"".join(bodies), base, offset))
             bodies, base, size = [], offset, 0
         bodies.append(body)
         offset, size = offset + len(some), size + len(body)
-    return [*found, Segment(b"".join(bodies), base, offset)]
+    return [*found, SegmentBody(b"".join(bodies), base, offset)]
 
 
-def read_columns(log: Sequence[Segment]) -> int:
+def read_columns(log: Sequence[SegmentBody]) -> int:
     """Return how many rows the columns' decoder makes of all segments."""
     rows = 0
     for segment in log:
         body = bytes(bytearray(segment.body))
         found = stored_headers(_LOG, body, segment.base_offset, segment.next_offset)
-        batches = (StoredBatch(body, at, header) for at, header in found)
+        batches = (LocatedBatch(body, at, header) for at, header in found)
         rows += sum(record_batch.num_rows for record_batch in Decoder(_LOG, COLUMNS).decode(batches))
     return rows
 
 
-def read_library(log: Sequence[Segment]) -> int:
+def read_library(log: Sequence[SegmentBody]) -> int:
     """Return how many records the library's decoder makes of all segments, as lists of their fields."""
     rows = 0
     for segment in log:
@@ -118,11 +118,11 @@ def best(run: Callable[[], int]) -> float:
     return min(taken)
 
 
-def check_equal(log: Sequence[Segment]) -> None:
+def check_equal(log: Sequence[SegmentBody]) -> None:
     for segment in log:
         expected: list[StoredRecord] = [one for at, _ in headers(segment.body) for one in decode(segment.body, at)]
         found = stored_headers(_LOG, segment.body, segment.base_offset, segment.next_offset)
-        batches = (StoredBatch(segment.body, at, header) for at, header in found)
+        batches = (LocatedBatch(segment.body, at, header) for at, header in found)
         rows = [row for part in Decoder(_LOG, COLUMNS).decode(batches) for row in part.to_pylist()]
         assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
             (one.offset, one.key, one.value) for one in expected
@@ -130,7 +130,7 @@ def check_equal(log: Sequence[Segment]) -> None:
     print("equal records from both decoders")
 
 
-def print_memory(log: Sequence[Segment]) -> None:
+def print_memory(log: Sequence[SegmentBody]) -> None:
     """Print the highest memory of this process after the first rows, and after many."""
     rows = read_columns(log)
     before = _peak_mib()

@@ -77,7 +77,7 @@ def measure(directory: Path) -> list[Row]:
 # Commits
 
 
-class Producer:
+class DirectProducer:
     """A transactional producer, straight on the service."""
 
     def __init__(self, log: Log, transactional_id: str) -> None:
@@ -112,13 +112,15 @@ def _commits(log: Log, where: str, *, has_goal: bool) -> list[Row]:
     for what, producers, partitions in (("1 producer", 1, 1), ("32 on one partition", 32, 1), ("32 on 32", 32, 32)):
         topic = next(_names)
         log.topics.create(topic, partitions=partitions)
-        made = [Producer(log, next(_names)) for _ in range(producers)]
+        made = [DirectProducer(log, next(_names)) for _ in range(producers)]
         plain = AppendRequest.of_records([_RECORD])
 
         def append(n: int, topic: str = topic, partitions: int = partitions, plain: AppendRequest = plain) -> None:
             log.append(topic, n % partitions, plain)
 
-        def commit(n: int, topic: str = topic, partitions: int = partitions, made: Sequence[Producer] = made) -> None:
+        def commit(
+            n: int, topic: str = topic, partitions: int = partitions, made: Sequence[DirectProducer] = made
+        ) -> None:
             made[n].send(topic, [n % partitions])
             made[n].end()
 
@@ -172,9 +174,9 @@ def _wide(log: Log) -> list[Row]:
     """Compare a commit over 32 partitions with one over a single partition."""
     topic = next(_names)
     log.topics.create(topic, partitions=PRODUCERS)
-    one, many = Producer(log, next(_names)), Producer(log, next(_names))
+    one, many = DirectProducer(log, next(_names)), DirectProducer(log, next(_names))
 
-    def commit(producer: Producer, partitions: Sequence[int]) -> None:
+    def commit(producer: DirectProducer, partitions: Sequence[int]) -> None:
         producer.send(topic, partitions)
         producer.end()
 
@@ -300,7 +302,7 @@ def _beside_open(log: Log) -> list[Row]:
         log.topics.create(topic)
         for _ in range(500):
             log.append(topic, 0, plain)
-    producers = [Producer(log, next(_names)) for _ in range(OPEN)]
+    producers = [DirectProducer(log, next(_names)) for _ in range(OPEN)]
     with ThreadPoolExecutor(PRODUCERS) as pool:
         list(pool.map(lambda producer: producer.send(held, [0]), producers))
 

@@ -21,7 +21,7 @@ from constructs import Construct
 
 from functions.telemetry import metric_names
 from infra.context import Deployment
-from infra.replication import TRIES, Queues, hidden
+from infra.replication import TRIES, ReplicationQueues, hidden
 
 LAG_MS = 300_000
 # After that a message that fails each time is a dead letter. A delay of our own is a minute at most.
@@ -47,7 +47,7 @@ class Observability(Construct):
         functions: Mapping[str, lambda_.IFunction],
         table: dynamodb.ITableV2,
         dead_letters: sqs.IQueue,
-        queues: Queues | None,
+        queues: ReplicationQueues | None,
     ) -> None:
         super().__init__(scope, id)
         self._stage = stage
@@ -157,7 +157,7 @@ class Observability(Construct):
             "A run of a schedule failed, or could not be started: the sweeper's, the compactor's or the replicator's.",
         )
 
-    def _alarms_of_replication(self, queues: Queues) -> None:
+    def _alarms_of_replication(self, queues: ReplicationQueues) -> None:
         """Raise an alarm for what stops a link, or delays it. The replicator measures."""
         self._alarm(
             "ReplicationGap",
@@ -286,7 +286,7 @@ class Observability(Construct):
         )
         return dashboard
 
-    def _graphs_of_replication(self, queues: Queues) -> None:
+    def _graphs_of_replication(self, queues: ReplicationQueues) -> None:
         waiting = [
             queue.metric_approximate_number_of_messages_visible(label=name)
             for name, queue in (("news", queues.news), ("pull", queues.pull), ("dead letters", queues.dead_letters))

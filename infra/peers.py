@@ -60,7 +60,7 @@ class OtherDeployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerReference:
     """A peer, as one stack refers to it.
 
     Args:
@@ -156,7 +156,7 @@ def _parsed(name: str, members: Any) -> OtherDeployment:
 
 def peers_of(
     stack: cdk.Stack, region: str, *, deployment: str, regions: Sequence[str], others: Mapping[str, OtherDeployment]
-) -> tuple[Peer, ...]:
+) -> tuple[PeerReference, ...]:
     """Return the peers of one region, as its stack refers to them.
 
     Args:
@@ -168,7 +168,7 @@ def peers_of(
     return together + tuple(_deployed_elsewhere(stack, name, other) for name, other in others.items())
 
 
-def _deployed_too(stack: cdk.Stack, region: str, its_stack: str) -> Peer:
+def _deployed_too(stack: cdk.Stack, region: str, its_stack: str) -> PeerReference:
     """Return a peer of the same deployment, which has the same account."""
     settings = PeerSettings(
         name=region,
@@ -181,14 +181,16 @@ def _deployed_too(stack: cdk.Stack, region: str, its_stack: str) -> Peer:
     return _peer(stack, settings, stack.account, its_stack, parameters)
 
 
-def _deployed_elsewhere(stack: cdk.Stack, region: str, other: OtherDeployment) -> Peer:
+def _deployed_elsewhere(stack: cdk.Stack, region: str, other: OtherDeployment) -> PeerReference:
     buckets = (other.bucket,) if other.bucket else ()
     settings = PeerSettings(name=region, url=other.url, role=other.role, queue=other.queue, buckets=buckets)
     return _peer(stack, settings, other.account, other.stack, ())
 
 
-def _peer(stack: cdk.Stack, settings: PeerSettings, account: str, its_stack: str, parameters: Sequence[str]) -> Peer:
-    return Peer(
+def _peer(
+    stack: cdk.Stack, settings: PeerSettings, account: str, its_stack: str, parameters: Sequence[str]
+) -> PeerReference:
+    return PeerReference(
         settings,
         account=account,
         queue=f"arn:{stack.partition}:sqs:{settings.name}:{account}:{its_stack}-{PULL}",

@@ -21,7 +21,7 @@ from infra.context import Deployment, SparkSettings
 from infra.functions import SIZES, Function
 from infra.observability import Observability
 from infra.peers import ADMIN, NEWS, PULL, peers_of, stack_name
-from infra.replication import REPLICATE_MINUTES, ForPeers, Queues, report_segments
+from infra.replication import REPLICATE_MINUTES, ForPeers, ReplicationQueues, report_segments
 from infra.schedules import COMPACT_MINUTES, SWEEP_MINUTES, Schedules
 from infra.spark import Spark
 from infra.storage import Storage
@@ -60,7 +60,7 @@ class RegionalStack(cdk.Stack):
             others=deployment.peers,
         )
         self._named = stack_name(deployment.name, self.region)
-        self.queues = Queues(self, "Queues", stack=self._named, among=self._peers) if self._peers else None
+        self.queues = ReplicationQueues(self, "Queues", stack=self._named, among=self._peers) if self._peers else None
         schedules = Schedules(self, "Schedules")
         self.functions = self._functions(code, asking, schedules.dead_letters)
         self.storage.protect(collectors=[self.functions[name].role for name in COLLECTORS])
@@ -92,7 +92,9 @@ class RegionalStack(cdk.Stack):
         ):
             cdk.CfnOutput(self, name, value=value, description=description)
 
-    def _replicate(self, queues: Queues, schedules: Schedules, lambdas: Mapping[str, lambda_.IFunction]) -> None:
+    def _replicate(
+        self, queues: ReplicationQueues, schedules: Schedules, lambdas: Mapping[str, lambda_.IFunction]
+    ) -> None:
         """Let peers ask this region, and let news, its own and theirs, reach the replicator."""
         for name, other in self._deployment.peers.items():
             if not other.bucket:

@@ -30,7 +30,7 @@ from infra import peers
 from infra.functions import SIZES
 from infra.invoking import grant
 from infra.nag import accept
-from infra.peers import Peer
+from infra.peers import PeerReference
 
 REPLICATE_MINUTES = 1
 TRIES = 5
@@ -42,14 +42,14 @@ _CALLS_AT_ONCE = 100
 _GRANTED = ("/v1/health", "/v1/topics/{topic}", "/v1/topics/{topic}/partitions/{partition}/segments")
 
 
-class Queues(Construct):
+class ReplicationQueues(Construct):
     """The queues ``news`` and ``pull``, and the one for their dead letters.
 
     Args:
         stack: The name of this stack, with which the name of ``pull`` begins.
     """
 
-    def __init__(self, scope: Construct, id: str, *, stack: str, among: Sequence[Peer]) -> None:
+    def __init__(self, scope: Construct, id: str, *, stack: str, among: Sequence[PeerReference]) -> None:
         super().__init__(scope, id)
         self.dead_letters = sqs.Queue(
             self,
@@ -107,7 +107,7 @@ class Queues(Construct):
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=TRIES),
         )
 
-    def _sent_by(self, peer: Peer) -> iam.PolicyStatement:
+    def _sent_by(self, peer: PeerReference) -> iam.PolicyStatement:
         """Return leave for a peer's notifier. As a principal its role would have to exist before this queue does."""
         return iam.PolicyStatement(
             sid="NewsOf" + "".join(part.capitalize() for part in peer.settings.name.split("-")),
@@ -158,7 +158,7 @@ class ForPeers(Construct):
         id: str,
         *,
         stack: str,
-        among: Sequence[Peer],
+        among: Sequence[PeerReference],
         api: apigateway.HttpApi,
         bucket: s3.IBucket,
     ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from benchmarks.spark import processes
 from benchmarks.spark.figures import Figure
-from benchmarks.spark.ours import Fenceline
+from benchmarks.spark.ours import FencelineProcess
 from benchmarks.spark.systems import Systems
 
 MIB_MAX = 400
@@ -20,7 +20,7 @@ LOOK_S = 0.05
 WORKER = "pyspark.daemon"
 
 
-def memory_figures(systems: Systems, fenceline: Fenceline, topic: str, records: int) -> Iterator[Figure]:
+def memory_figures(systems: Systems, fenceline: FencelineProcess, topic: str, records: int) -> Iterator[Figure]:
     """Yield the peak of a worker, and that of the last third of its time by that of the first.
 
     Args:

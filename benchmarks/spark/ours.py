@@ -15,7 +15,7 @@ from fenceline_cli.dev_server.process import ServerProcess
 
 
 @dataclass(frozen=True)
-class Fenceline:
+class FencelineProcess:
     """A service that runs.
 
     Args:
@@ -43,8 +43,8 @@ class Fenceline:
 
 
 @contextmanager
-def service(directory: Path) -> Iterator[Fenceline]:
+def service(directory: Path) -> Iterator[FencelineProcess]:
     before = processes.children_of(os.getpid())
     with ServerProcess(directory) as server, Client(server.url) as client:
         (pid,) = processes.children_of(os.getpid()) - before
-        yield Fenceline(client, server.url, pid, directory)
+        yield FencelineProcess(client, server.url, pid, directory)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.spark.measure import Bench
-from benchmarks.spark.ours import Fenceline
+from benchmarks.spark.ours import FencelineProcess
 from benchmarks.spark.rivals import Kafka
 
 
@@ -24,7 +24,7 @@ class Systems:
     """
 
     spark: Any
-    fenceline: Fenceline
+    fenceline: FencelineProcess
     kafka: Kafka | None
     bench: Bench
     directory: Path

@@ -1,7 +1,8 @@
 """The messages of the two queues: news of the bucket, and partitions to look at.
 
 Rule: a message is a hint. It says where to look, and never what was written. So an old, lost or repeated message
-changes nothing that is stored (I18).
+changes nothing that is stored (I18). A partition goes by its topic's name, because a topic has an id of its own in
+each region.
 
 Not here: the queues themselves (``fenceline.adapters.aws.sqs``).
 """
@@ -16,15 +17,9 @@ from urllib.parse import unquote_plus
 from fenceline import limits
 from fenceline.format import keys
 from fenceline.model.topic import LEGAL_NAME
+from fenceline.model.transaction import TopicPartition
 
 Event: TypeAlias = Mapping[str, Any]
-
-
-class Place(NamedTuple):
-    """A partition to look at. Topics have the same name in each region, but an id of their own in each."""
-
-    topic: str
-    partition: int
 
 
 class Queue(Protocol):
@@ -59,11 +54,11 @@ def failures(message_ids: Iterator[str] | Sequence[str]) -> list[dict[str, str]]
     return [{"itemIdentifier": one} for one in message_ids]
 
 
-def to_body(place: Place) -> str:
+def to_body(place: TopicPartition) -> str:
     return json.dumps({"topic": place.topic, "partition": place.partition})
 
 
-def from_body(body: str) -> Place:
+def from_body(body: str) -> TopicPartition:
     """Return the partition that a message of ``pull`` names.
 
     Raises:
@@ -75,7 +70,7 @@ def from_body(body: str) -> Place:
         value = None
     match value:
         case {"topic": str(topic), "partition": int(partition)} if _is_possible(topic, partition):
-            return Place(topic, partition)
+            return TopicPartition(topic, partition)
     raise ValueError("a message names a topic and a partition")
 
 

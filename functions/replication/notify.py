@@ -18,11 +18,12 @@ from fenceline.errors import CorruptLogError
 from fenceline.log import topic_objects
 from fenceline.log.context import Context, Instant
 from fenceline.model.topic import Topic
+from fenceline.model.transaction import TopicPartition
 from fenceline.ports import NotFound, Unavailable
 from fenceline.settings import Settings
 from fenceline_http.wiring import Service
 from functions.replication import messages
-from functions.replication.messages import Event, Place, Queues
+from functions.replication.messages import Event, Queues
 
 _TOPIC_MS = 60_000  # for which a topic's object is not read again
 _TOPICS_MAX = 10_000  # remembered in one process
@@ -53,7 +54,7 @@ class Notifier:
         service.log.note_event(messages.sent_ms(event))
         if self._queues is None:
             self._queues = self._open(service.settings)
-        told: dict[str, dict[Place, None]] = defaultdict(dict)  # by region, each place once, in order
+        told: dict[str, dict[TopicPartition, None]] = defaultdict(dict)  # by region, each place once, in order
         failed = []
         for record in event["Records"]:
             try:
@@ -76,14 +77,14 @@ class Notifier:
             **({"unsent_messages": sum(unsent.values())} if unsent else {}),
         }
 
-    def _told(self, service: Service, topic_id: str, partition: int) -> list[tuple[str, Place]]:
+    def _told(self, service: Service, topic_id: str, partition: int) -> list[tuple[str, TopicPartition]]:
         """Return which regions are informed of a partition's news: none, if the topic is in this region alone."""
         topic = self._topic(service.log.context, topic_id)
         own = service.settings.region
         peers = [peer.name for peer in service.settings.peers if topic and peer.name in topic.regions]
         if topic is None or not peers:
             return []
-        place = Place(topic.name, partition)
+        place = TopicPartition(topic.name, partition)
         return [(region, place) for region in (*peers, own)]
 
     def _topic(self, context: Context, topic_id: str) -> Topic | None:
@@ -102,7 +103,7 @@ class Notifier:
         self._topics[topic_id] = (at, found)
         return found
 
-    def _send(self, service: Service, queues: Queues, region: str, places: Sequence[Place]) -> bool:
+    def _send(self, service: Service, queues: Queues, region: str, places: Sequence[TopicPartition]) -> bool:
         """Send to a region's queue, and return False if that failed.
 
         Raises:

@@ -21,19 +21,20 @@ from zlib import crc32
 
 from fenceline.errors import CorruptLogError, UnknownTopicOrPartitionError
 from fenceline.log.context import Context, Instant
+from fenceline.model.transaction import TopicPartition
 from fenceline.regions.status import NO_ALARMS, AlarmFigures
 from fenceline.settings import Settings
 from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service
 from functions.replication import messages
-from functions.replication.messages import Event, Place, Queues
-from functions.telemetry.observed import told
+from functions.replication.messages import Event, Queues
+from functions.telemetry.observed import text_of
 
 _LOOK_MINUTES = 5  # between two looks at a partition of which no message came
 _PLACES_MAX = 10_000  # of which one process knows when it sent a delayed message
 
 
-class Looked(NamedTuple):
+class PullResult(NamedTuple):
     """What one look at a partition came to.
 
     Args:
@@ -59,7 +60,7 @@ class Replicating:
     def __init__(self, open_queues: Callable[[Settings], Queues]) -> None:
         self._open = open_queues
         self._queues: Queues | None = None
-        self._delayed: dict[Place, tuple[Instant, int]] = {}  # when it was sent, and the delay
+        self._delayed: dict[TopicPartition, tuple[Instant, int]] = {}  # when it was sent, and the delay
 
     def run(self, event: Event, _context: object, service: Service) -> dict[str, Any]:
         """Look at the partitions that a batch of messages names, or send messages for those that are due.
@@ -79,14 +80,14 @@ class Replicating:
         return self._by_messages(event["Records"], service, self._queues)
 
     def _by_schedule(self, minute: int, service: Service, queues: Queues) -> dict[str, Any]:
-        found = [Place(topic, partition) for topic, partition in service.log.replication.partitions()]
+        found = [TopicPartition(topic, partition) for topic, partition in service.log.replication.partitions()]
         consumed = {topic for topic in {place.topic for place in found} if _is_consumed(service, topic)}
         due = [place for place in found if not minute or place.topic in consumed or _is_turn(place, minute)]
         queues.own.send([messages.to_body(place) for place in due])
         return {"partitions": len(found), "due": len(due)}
 
     def _by_messages(self, records: Sequence[Mapping[str, Any]], service: Service, queues: Queues) -> dict[str, Any]:
-        wanted: dict[Place, list[str]] = defaultdict(list)
+        wanted: dict[TopicPartition, list[str]] = defaultdict(list)
         failed = []
         for record in records:
             try:
@@ -94,7 +95,7 @@ class Replicating:
             except ValueError:
                 failed.append(record["messageId"])
         looked = service.runtime.gather([partial(_look, service, place) for place in wanted])
-        later: dict[Place, int] = {}
+        later: dict[TopicPartition, int] = {}
         errors: list[Exception] = []
         for place, one in zip(wanted, looked, strict=True):
             if one.error is not None:
@@ -108,19 +109,19 @@ class Replicating:
             "messages": len(records),
             "partitions": len(wanted),
             "took": sum(one.took for one in looked),
-            "errors": [told(error) for error in errors],
+            "errors": [text_of(error) for error in errors],
             "corrupt": sum(isinstance(error, CorruptLogError) for error in errors),
             "gaps": sum(one.figures.gaps for one in looked),
             "other_histories": sum(one.figures.other_histories for one in looked),
             "lag_ms": max((one.figures.lag_ms for one in looked), default=0),
         }
 
-    def _send_later(self, context: Context, queues: Queues, wanted: Mapping[Place, int]) -> None:
+    def _send_later(self, context: Context, queues: Queues, wanted: Mapping[TopicPartition, int]) -> None:
         """Send the delayed messages that name partitions again.
 
         None is sent where one is on its way that comes in time. Else each look at a busy partition would add a message.
         """
-        later: dict[int, list[Place]] = defaultdict(list)
+        later: dict[int, list[TopicPartition]] = defaultdict(list)
         for place, next_ms in wanted.items():
             delay_s = max(-(-next_ms // 1000), 1)
             sent = self._delayed.get(place)
@@ -148,17 +149,17 @@ def _is_consumed(service: Service, topic: str) -> bool:
     return False
 
 
-def _is_turn(place: Place, minute: int) -> bool:
+def _is_turn(place: TopicPartition, minute: int) -> bool:
     """Return True if it is a partition's turn: in one of five minutes, without any note of when it was looked at."""
     return crc32(messages.to_body(place).encode()) % _LOOK_MINUTES == minute % _LOOK_MINUTES
 
 
-def _look(service: Service, place: Place) -> Looked:
+def _look(service: Service, place: TopicPartition) -> PullResult:
     try:
         run = service.log.replication.run(place.topic, place.partition)
         figures = service.log.replication.alarm_figures(place.topic, place.partition)
     except UnknownTopicOrPartitionError:  # not created here yet, or deleted: there is nothing to do
-        return Looked()
+        return PullResult()
     except Exception as error:  # noqa: BLE001  its message fails, and comes again; those of other partitions do not
-        return Looked(error=error)
-    return Looked(run.took_records, run.next_ms, figures=figures)
+        return PullResult(error=error)
+    return PullResult(run.took_records, run.next_ms, figures=figures)

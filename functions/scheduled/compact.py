@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from fenceline import limits
 from fenceline.compaction.compact import OTHER_ORDER, CompactionTooLarge
@@ -15,12 +15,9 @@ from fenceline.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from fenceline.service.log import Log
 from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service
+from functions.telemetry.observed import LambdaContext
 
 _TIME_MS = 300_000  # what the largest one that is begun here may take
-
-
-class LambdaContext(Protocol):
-    def get_remaining_time_in_millis(self) -> int: ...
 
 
 def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> dict[str, Any]:

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from fenceline import limits
 from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.sweeper.sweep import sweep
 from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service
-from functions.telemetry.observed import FunctionFailedError, RunFailedError
+from functions.telemetry.observed import FunctionFailedError, LambdaContext, RunFailedError
 
 _MARGIN_MS = 10_000  # for the step that is under way when the run should end
-
-
-class LambdaContext(Protocol):
-    def get_remaining_time_in_millis(self) -> int: ...
 
 
 def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> dict[str, Any]:

@@ -36,6 +36,8 @@ Run: TypeAlias = Callable[[Event, Any, Service], dict[str, Any]]
 class LambdaContext(Protocol):
     aws_request_id: str
 
+    def get_remaining_time_in_millis(self) -> int: ...
+
 
 class FunctionFailedError(Exception):
     """An error that is none of the documented ones; its type and its place, without its text."""
@@ -180,7 +182,7 @@ class _Reporter:
     def failed(self, found: Sequence[Exception], request_id: str) -> None:
         self._taken()
         self._refused(Counter(error.code for error in found if isinstance(error, FencelineError)))
-        errors = [told(error) for error in found]
+        errors = [text_of(error) for error in found]
         self._logger.error("failed", function=self._name, errors=errors, request_id=request_id)
 
     def _taken(self) -> Counts:
@@ -221,7 +223,7 @@ class _Reporter:
             emf.flush_metrics()
 
 
-def told(error: Exception) -> str:
+def text_of(error: Exception) -> str:
     """Return an error as it is reported: with its text where it is documented, else by its type and its place."""
     is_documented = isinstance(error, FencelineError | StoreFact)
     return f"{type(error).__name__}: {error}" if is_documented else place_of(error)

@@ -41,7 +41,7 @@ class LineError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LineSource:
     """The file or stream that lines come from.
 
     Attributes:
@@ -60,21 +60,21 @@ class Source:
 
 
 @contextmanager
-def opened(path: Path | None) -> Iterator[Source]:
+def opened(path: Path | None) -> Iterator[LineSource]:
     """Open a file by its suffix (``.gz``, ``.bz2``, else plain), or stdin, for its lines."""
     if path is None:
-        yield Source(sys.stdin.buffer, _waited_for(sys.stdin.buffer), lambda: 0)
+        yield LineSource(sys.stdin.buffer, _waited_for(sys.stdin.buffer), lambda: 0)
         return
     with path.open("rb") as raw:
         match path.suffix:
             case ".gz":
-                yield Source(cast("BinaryIO", gzip.GzipFile(fileobj=raw)), None, raw.tell)
+                yield LineSource(cast("BinaryIO", gzip.GzipFile(fileobj=raw)), None, raw.tell)
             case ".bz2":
-                yield Source(cast("BinaryIO", bz2.BZ2File(raw)), None, raw.tell)
+                yield LineSource(cast("BinaryIO", bz2.BZ2File(raw)), None, raw.tell)
             case _ if (fd := _waited_for(raw)) is not None:
-                yield Source(raw, fd, lambda: 0)  # a pipe with a name, but no position
+                yield LineSource(raw, fd, lambda: 0)  # a pipe with a name, but no position
             case _:
-                yield Source(raw, None, raw.tell)
+                yield LineSource(raw, None, raw.tell)
 
 
 def records_of(blocks: Iterable[bytes], parse: Parse) -> Iterator[list[Record]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fenceline import limits
+from fenceline.answers import Titled
 from fenceline.errors import InvalidRequiredAcksError
 from fenceline.model.record import Record
 from fenceline_http import json_schema
@@ -193,7 +194,8 @@ def _refuse_unacknowledged(acks: int) -> None:
 # The requests
 
 
-class Producer(Members):
+@Titled("Producer")
+class BatchProducer(Members):
     """Makes a batch idempotent: sent twice, it is stored once."""
 
     producer_id: int = required(integer())
@@ -201,7 +203,8 @@ class Producer(Members):
     sequence: int = required(integer(0, limits.INT32_MAX))
 
 
-class Session(Members):
+@Titled("Session")
+class BatchSession(Members):
     """The session that was granted the partition, and the epoch of the grant."""
 
     session_id: str = required(TEXT)
@@ -245,8 +248,8 @@ class _Batch(_Expecting):
 
     encoding: str = optional(ENCODING, default="utf8")
     records: Sequence[Record] = required_by("encoding", RECORDS)
-    producer: Producer | None = optional(object_of(Producer))
-    session: Session | None = optional(object_of(Session))
+    producer: BatchProducer | None = optional(object_of(BatchProducer))
+    session: BatchSession | None = optional(object_of(BatchSession))
 
 
 class Produce(_Batch, Body):
@@ -263,7 +266,7 @@ class Produce(_Batch, Body):
             _refuse_unacknowledged(self.acks)
 
 
-class Batch(_Expecting, Query):
+class BatchQuery(_Expecting, Query):
     """The parameters of a record batch."""
 
     acks: int = optional(ACKS_WORD, "What to wait for: `-1` or `all`, `1`, or `0`.", default=-1)

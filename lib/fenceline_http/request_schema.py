@@ -38,7 +38,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound="Members")
 
 
-class Member:
+class RequestMember:
     """One declared member: its kind, and what it is where it is left out."""
 
     __slots__ = ("by", "default", "description", "is_required", "is_shown", "kind", "kinds")
@@ -68,7 +68,7 @@ class Member:
 
 def required(kind: Kind[T], description: str = "") -> T:
     """Declare a member that must be given."""
-    return cast("T", Member(kind, description, is_required=True))
+    return cast("T", RequestMember(kind, description, is_required=True))
 
 
 @overload
@@ -77,30 +77,30 @@ def optional(kind: Kind[T], description: str = "") -> T | None: ...
 def optional(kind: Kind[T], description: str = "", *, default: T) -> T: ...
 def optional(kind: Kind[Any], description: str = "", *, default: Any = None) -> Any:
     """Declare a member that may be left out."""
-    return Member(kind, description, is_required=False, default=default)
+    return RequestMember(kind, description, is_required=False, default=default)
 
 
 def unshown(kind: Kind[T]) -> T | None:
     """Declare a member that is taken, and that the document does not show: another operation has its place."""
-    return cast("T | None", Member(kind, "", is_required=False, is_shown=False))
+    return cast("T | None", RequestMember(kind, "", is_required=False, is_shown=False))
 
 
 def required_by(by: str, kinds: Mapping[str, Kind[T]], description: str = "") -> T:
     """Declare a member whose kind the text of the member ``by``, declared before it, says."""
-    return cast("T", Member(kinds, description, is_required=True, by=by))
+    return cast("T", RequestMember(kinds, description, is_required=True, by=by))
 
 
 class Members:
     """A JSON object of a request, declared by its members."""
 
-    members: ClassVar[tuple[tuple[str, Member], ...]] = ()
+    members: ClassVar[tuple[tuple[str, RequestMember], ...]] = ()
     names: ClassVar[frozenset[str]] = frozenset()
     # What a request with an empty query is: one object for all such requests, which no handler may change. None if an
     # empty query is refused. None for bodies, too: each is parsed.
     bare: ClassVar[Members | None] = None
 
     def __init_subclass__(cls) -> None:
-        own = tuple((name, value) for name, value in cls.__dict__.items() if isinstance(value, Member))
+        own = tuple((name, value) for name, value in cls.__dict__.items() if isinstance(value, RequestMember))
         for name, _ in own:
             delattr(cls, name)
         bases = [base for base in cls.__bases__ if issubclass(base, Members)]
@@ -137,11 +137,13 @@ class Members:
 
     @classmethod
     def schema(cls) -> Named:
-        """Return the schema of the object, named as the class is."""
+        """Return the schema of the object, named as the class is, or as ``Titled`` says."""
         shown = {name: member.body_schema() for name, member in cls.members}
         needed = {name: shown[name] for name, member in cls.members if member.is_required}
         rest = {name: shown[name] for name, member in cls.members if not member.is_required}
-        return Named(cls.__name__, json_schema.obj(needed, rest), " ".join((cls.__doc__ or "").split()))
+        title = vars(cls).get("__titled__")
+        name = cls.__name__ if title is None else title.name
+        return Named(name, json_schema.obj(needed, rest), " ".join((cls.__doc__ or "").split()))
 
 
 def object_of(declaration: type[M], *, is_named: bool = True) -> Kind[M]:

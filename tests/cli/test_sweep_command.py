@@ -15,7 +15,7 @@ from fenceline.adapters.sqlite.directory import open_directory
 from fenceline.format import keys
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
-from fenceline.sweeper.position import Cursor
+from fenceline.sweeper.position import SweepPosition
 from fenceline.sweeper.sweep import sweep
 from fenceline_cli.dev_server import sweep_loop
 from fenceline_cli.dev_server.sweep_loop import SweepLoop
@@ -92,7 +92,7 @@ def test_a_run_of_the_loop_leaves_its_place_before_another_process_may_take_the_
     service.log.topics.create("many", partitions=200)
     for partition in range(200):
         service.log.append("many", partition, request("v"))
-    rival, runs = Cursor(service.another().context), []
+    rival, runs = SweepPosition(service.another().context), []
 
     def passes(operation: str, key: str) -> None:
         service.runtime.advance(1)
@@ -109,7 +109,7 @@ def test_a_run_of_the_loop_leaves_its_place_before_another_process_may_take_the_
     service.items.on_call = None
     assert loop.stop(60_000)
     assert 1 < runs[0].partitions < 200
-    left = Cursor(service.log.context)
+    left = SweepPosition(service.log.context)
     assert left.begin(pause_ms=0)
     assert left.partition == runs[0].partitions
 

@@ -16,7 +16,7 @@ import pytest
 from fenceline.errors import SessionSeveredError, StoreUnavailableError
 from fenceline.format.batch import StoredRecord
 from fenceline_cli.commands.transactions import batch as transaction_batch
-from fenceline_cli.commands.transactions.batch import Batch, Feed, Page, read_records, write_lines
+from fenceline_cli.commands.transactions.batch import Feed, PartitionRecords, RecordGroup, read_records, write_lines
 from fenceline_cli.commands.transactions.batch_command import BatchError, Interrupted, Signals, run_command
 from fenceline_cli.output import CommandError
 from tests.cli.test_held import is_gone
@@ -36,7 +36,7 @@ def stored(offset, value=b"v", key=None, headers=()):
 
 
 def page(partition, *offsets, position=None):
-    return Page(partition, [stored(offset) for offset in offsets], position or offsets[-1] + 1)
+    return PartitionRecords(partition, [stored(offset) for offset in offsets], position or offsets[-1] + 1)
 
 
 class PagesReader:
@@ -162,7 +162,7 @@ def test_a_feed_that_is_left_reads_no_further(monkeypatch):
 
 def lines_of(format_, *records):
     file = io.BytesIO()
-    write_lines(Batch([(3, record) for record in records]), format_, "t", file)
+    write_lines(RecordGroup([(3, record) for record in records]), format_, "t", file)
     return file.getvalue()
 
 

@@ -14,7 +14,7 @@ from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.record import Record
 from fenceline_cli import options
 from fenceline_cli.commands.transactions.batch_command import Signals
-from fenceline_cli.commands.transactions.loop import Run
+from fenceline_cli.commands.transactions.loop import JobRun
 from fenceline_cli.main import app
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.results import last_line, lines
@@ -405,7 +405,7 @@ def test_a_partition_that_is_added_to_the_input_is_taken_and_read_from_its_begin
 
 
 def test_a_run_ends_if_it_may_not_take_a_partition_that_was_added(service, monkeypatch):
-    clock, is_over, own = clock_of(service, monkeypatch), threading.Event(), Run.owners
+    clock, is_over, own = clock_of(service, monkeypatch), threading.Event(), JobRun.owners
     refused = []
 
     def refuse_more(self, session, partitions):
@@ -414,7 +414,7 @@ def test_a_run_ends_if_it_may_not_take_a_partition_that_was_added(service, monke
             raise errors.NotAuthorizedError("not this one")
         return own(self, session, partitions)
 
-    monkeypatch.setattr(Run, "owners", refuse_more)
+    monkeypatch.setattr(JobRun, "owners", refuse_more)
 
     def grow():
         wait_until(lambda: service.count("ownResources"))

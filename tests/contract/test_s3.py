@@ -23,7 +23,7 @@ from urllib3.util import connection
 
 from fenceline.adapters.aws import client as aws_client
 from fenceline.adapters.aws.s3 import S3ObjectStore
-from fenceline.adapters.aws.s3_place import Place
+from fenceline.adapters.aws.s3_place import BucketAddress
 from fenceline.adapters.aws.s3_transfer import BODY_BYTES_MAX
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, StoreFact, Unavailable
 from tests.contract.conftest import Surroundings
@@ -223,14 +223,14 @@ def test_each_request_has_the_credentials_of_its_time(
 
 
 def test_credentials_that_never_change_are_asked_for_once(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Place] = []
-    frozen = Place.frozen
+    asked: list[BucketAddress] = []
+    frozen = BucketAddress.frozen
 
-    def counted(place: Place) -> Any:
+    def counted(place: BucketAddress) -> Any:
         asked.append(place)
         return frozen(place)
 
-    monkeypatch.setattr(Place, "frozen", counted)
+    monkeypatch.setattr(BucketAddress, "frozen", counted)
     faulty.answers = [answer(200, etag='"e"')]
     store = store_at(faulty.url)
     for key in ("a", "b", "c"):

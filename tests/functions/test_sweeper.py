@@ -14,7 +14,7 @@ from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.format import keys
 from fenceline.model.record import Record
 from fenceline.ports import Put
-from fenceline.sweeper.report import Report
+from fenceline.sweeper.report import SweepReport
 from fenceline_http.wiring import Service
 from functions.scheduled import sweep
 from functions.telemetry import metric_names
@@ -108,8 +108,8 @@ def test_a_run_that_fails_still_tells_its_metrics(
     unexpected: int,
     failure: type[Exception],
 ) -> None:
-    def damaged(*_: Any, **__: Any) -> Report:
-        return Report(transactions_hanging=2, transactions_overdue=3, is_corrupt=is_corrupt, unexpected=unexpected)
+    def damaged(*_: Any, **__: Any) -> SweepReport:
+        return SweepReport(transactions_hanging=2, transactions_overdue=3, is_corrupt=is_corrupt, unexpected=unexpected)
 
     monkeypatch.setattr(sweep, "sweep", damaged)
     with pytest.raises(failure, match="the sweeper met"):
@@ -120,4 +120,4 @@ def test_a_run_that_fails_still_tells_its_metrics(
 
 
 def test_every_metric_of_a_report_is_a_member_of_it() -> None:
-    assert metric_names.OF_REPORTS.keys() <= {field.name for field in fields(Report)}
+    assert metric_names.OF_REPORTS.keys() <= {field.name for field in fields(SweepReport)}

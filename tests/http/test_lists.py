@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.access.session_item import Owned, SessionItem
+from fenceline.access.session_item import OwnedHold, SessionItem
 from fenceline.answers import to_json
 from fenceline.format.batch import encode
-from fenceline.model.access import Hold, Session
+from fenceline.model.access import Hold, SessionState
 from fenceline.model.record import Record
 from fenceline.model.subscription import Cursor
 from fenceline_http import responses
@@ -224,11 +224,13 @@ def test_the_parts_of_an_answer_are_of_as_many_ranges_as_pass() -> None:
 )
 def test_what_a_session_holds_fits_one_answer_because_it_fits_one_item(group: str | None, resource: str) -> None:
     """Names in JSON have six times the bytes that they have in the item, at most, and it has 400 KB."""
-    owned = Owned(group, resource, "")
+    owned = OwnedHold(group, resource, "")
     in_item = 9 + len(group or "") + len(resource)  # as DynamoDB counts: three of the list, two for each member
     count = limits.ITEM_BYTES_MAX // in_item
     session = SessionItem("0" * 32, "", 30_000, 0, 0, owns=(owned,) * count)
-    shown = Session("0" * 32, 30_000, 0, "x" * 256, 0, "live", [Hold(one.group, one.resource) for one in session.owns])
+    shown = SessionState(
+        "0" * 32, 30_000, 0, "x" * 256, 0, "live", [Hold(one.group, one.resource) for one in session.owns]
+    )
     body = responses.to_json(to_json(shown))
     assert len(body.encode()) < limits.REPLY_BYTES_MAX
 

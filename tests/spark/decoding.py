@@ -18,10 +18,10 @@ from fenceline.format.batch import (
     headers,
     parse_header,
 )
-from fenceline_spark.columns.batches import Log, StoredBatch, stored_headers
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef, stored_headers
 from fenceline_spark.columns.decode import TYPES, Decoder
 
-LOG = Log("orders", 3)
+LOG = PartitionRef("orders", 3)
 ALL = tuple(TYPES)
 NO_TIMES = tuple(name for name in ALL if name != "timestamp")
 
@@ -70,7 +70,7 @@ def record_batches_between(
 ) -> list[Any]:
     """Return what the columns' decoder makes of a segment's body, of which these offsets are listed."""
     found = stored_headers(LOG, body, base_offset, next_offset)
-    return list(Decoder(LOG, columns, **cut).decode(StoredBatch(body, at, header) for at, header in found))
+    return list(Decoder(LOG, columns, **cut).decode(LocatedBatch(body, at, header) for at, header in found))
 
 
 def rows_of(record_batches: Iterable[Any]) -> list[Row]:

@@ -9,7 +9,7 @@ from fenceline.client import Client
 from fenceline.model.record import Record
 from fenceline.model.results import SegmentEntry
 from fenceline.runtime import ThreadRuntime
-from fenceline_spark.source.reading import Reading, ReadRange
+from fenceline_spark.source.reading import ReadRange, ReadSettings
 from fenceline_spark.source.segments import fetched
 from fenceline_spark.source.task import RangeReader
 from tests.support.runtime import AheadRuntime
@@ -23,8 +23,8 @@ def whole(client: Client, topic: str, partition: int = 0) -> ReadRange:
     return ReadRange(topic, client.topic(topic).topic_id, partition, bounds.log_start_offset, bounds.next_offset)
 
 
-def reading(client: Client, columns: Iterable[str] = COLUMNS, **how: Any) -> Reading:
-    return Reading(client.url, None, tuple(columns), **how)
+def reading(client: Client, columns: Iterable[str] = COLUMNS, **how: Any) -> ReadSettings:
+    return ReadSettings(client.url, None, tuple(columns), **how)
 
 
 def reader(

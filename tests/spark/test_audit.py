@@ -19,8 +19,8 @@ from fenceline.model.record import Record
 from fenceline_spark.jobs import audit
 from fenceline_spark.jobs.audit_page import page
 from fenceline_spark.jobs.audit_tasks import count_ranges, verify_chains
-from fenceline_spark.jobs.auditing import Audit, Finding, PartitionAudit, findings_of
-from fenceline_spark.source.reading import Reading, ReadRange
+from fenceline_spark.jobs.auditing import Audit, AuditFinding, PartitionAudit, findings_of
+from fenceline_spark.source.reading import ReadRange, ReadSettings
 from fenceline_testing import FencelineServer
 from tests.spark.directories import Directory
 from tests.support.service import TOPIC
@@ -57,7 +57,7 @@ def counted(server: FencelineServer, topic: str, *edges: int) -> list[dict[str, 
     topic_id = server.client.topic(topic).topic_id
     parts = [ReadRange(topic, topic_id, 0, *pair) for pair in pairwise(edges)]
     numbers = pa.record_batch({"id": pa.array(range(len(parts)), pa.int64())})
-    reading = Reading(server.url, None, ("timestamp",))
+    reading = ReadSettings(server.url, None, ("timestamp",))
     return [row for batch in count_ranges(reading, parts, iter([numbers])) for row in batch.to_pylist()]
 
 
@@ -149,7 +149,7 @@ def test_the_page_needs_nothing_else_and_shows_every_number() -> None:
         PartitionAudit("a<b", n, 5, 1_000 + n, 0, 3, 900, 12_345, 7, 8, 0, 9, 10, 11, 0, T_MS, T_MS + 9, None, "ok")
         for n in range(3)
     ]
-    finding = Finding("a<b", 1, "gap", "2 offsets hold nothing <here>")
+    finding = AuditFinding("a<b", 1, "gap", "2 offsets hold nothing <here>")
     text = page(Audit(partitions, [finding], {"a<b": {5: 3, 9: 4}}), made_at_ms=T_MS)
     assert "1 finding." in text
     assert "2 offsets hold nothing &lt;here&gt;" in text

@@ -17,7 +17,7 @@ from hypothesis import given
 
 from fenceline import errors, limits
 from fenceline.compaction import compact as core
-from fenceline.compaction.writer import Place, ViewFile, view_of
+from fenceline.compaction.writer import ViewAttempt, ViewFile, view_of
 from fenceline.format import keys
 from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import list_files
@@ -64,7 +64,7 @@ def compact_here(partition: Partition, *, again: int = 0, patch: pytest.MonkeyPa
     if planned is None:
         return None
     patch.setattr(compaction_tasks, "partition_of", lambda *_: partition)
-    place = Place(partition.topic_id, partition.partition, planned.source.horizon, planned.attempt)
+    place = ViewAttempt(partition.topic_id, partition.partition, planned.source.horizon, planned.attempt)
     found = ranges.ranges_of(partition, planned.source, 2)
     work = Work(Settings("here"), TOPIC, place, planned.source, found, 5)
     numbers = pa.record_batch({"id": pa.array(range(len(found)), pa.int64())})
@@ -320,7 +320,7 @@ def test_a_compaction_that_reads_what_is_collected_meanwhile_reports_no_damage(
     segment = keys.segment_key(stores.topic_id, 0, model.log.segments[3].base_offset)
     plan = core.plan
 
-    def then_collected(partition: Partition) -> core.Plan | None:
+    def then_collected(partition: Partition) -> core.CompactionPlan | None:
         planned = plan(partition)
         stores.opened().partitions.trim(TOPIC, 0, model.log.segments[4].base_offset)
         stores.objects.delete(segment)
@@ -355,7 +355,7 @@ def test_a_task_that_finds_another_file_of_its_name_fails(stores: Directory, mon
     partition = stores.partition()
     planned = core.plan(partition)
     assert planned is not None
-    place = Place(partition.topic_id, 0, planned.source.horizon, planned.attempt)
+    place = ViewAttempt(partition.topic_id, 0, planned.source.horizon, planned.attempt)
     monkeypatch.setattr(compaction_tasks, "partition_of", lambda *_: partition)
     whole = ranges.ranges_of(partition, planned.source, 2)
     work = Work(stores.settings, TOPIC, place, planned.source, whole, 5)

@@ -10,7 +10,7 @@ import pytest
 
 from fenceline.limits import MIB
 from fenceline.model.results import SegmentEntry
-from fenceline_spark.source.segments import AHEAD_BYTES, Fetched, NotFetched, fetched, fetched_ahead
+from fenceline_spark.source.segments import AHEAD_BYTES, FetchedSegment, NotFetched, fetched, fetched_ahead
 
 
 def entries(*sizes: int, url: str = "") -> list[SegmentEntry]:
@@ -29,7 +29,7 @@ class Counted:
             yield entry
 
 
-def numbers(found: list[Fetched]) -> list[int]:
+def numbers(found: list[FetchedSegment]) -> list[int]:
     return [one.entry.base_offset for one in found]
 
 
@@ -40,7 +40,7 @@ def test_segments_come_in_order_and_three_at_most_are_ahead_of_the_one_in_use() 
         fetching.append(entry.base_offset)
         return b"x"
 
-    found: list[Fetched] = []
+    found: list[FetchedSegment] = []
     for one in fetched_ahead(listed, fetch):
         found.append(one)
         assert len(fetching) <= len(found) + 2  # one more is asked for only when the next one is wanted
@@ -80,7 +80,7 @@ def test_segments_before_a_failed_one_are_given_and_those_after_it_are_not() -> 
             raise NotFetched("status=403")
         return b"x"
 
-    found: list[Fetched] = []
+    found: list[FetchedSegment] = []
     with pytest.raises(NotFetched, match="status=403"):
         found.extend(fetched_ahead(entries(*[1] * 9), fetch))
     assert numbers(found) == [0, 1]

@@ -15,7 +15,7 @@ from fenceline.limits import MIB
 from fenceline.model.record import Record
 from fenceline.model.results import Bounds, SegmentEntry, SegmentList
 from fenceline_spark.columns.decode import ROWS_MAX
-from fenceline_spark.source.reading import Reading, ReadRange
+from fenceline_spark.source.reading import ReadRange, ReadSettings
 from fenceline_spark.source.task import RangeReader
 from tests.support.runtime import AheadRuntime
 
@@ -61,7 +61,7 @@ def traced() -> Iterator[None]:
 def peaks(log: Endless) -> tuple[int, int]:
     """Return the highest that Python and Arrow had allocated at once while a task read all of a log."""
     columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-    reading = Reading(log.url, None, columns)
+    reading = ReadSettings(log.url, None, columns)
     gc.collect()
     before, tracemalloc_before = pa.total_allocated_bytes(), tracemalloc.get_traced_memory()[0]
     tracemalloc.reset_peak()

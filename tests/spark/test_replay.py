@@ -13,7 +13,7 @@ from fenceline.limits import INT64_MAX
 from fenceline.model.record import Record
 from fenceline.model.transaction import OnceMark
 from fenceline_spark.jobs import forget, replay, replaying
-from fenceline_spark.jobs.replay_plan import Plan, ReplayError, settled
+from fenceline_spark.jobs.replay_plan import ReplayError, ReplayPlan, settled
 from fenceline_spark.jobs.session import JobError, one_line_errors
 from fenceline_testing import FencelineServer
 
@@ -210,7 +210,7 @@ RANGES = st.dictionaries(
 
 @given(ranges=RANGES, versions=st.integers(1, 9))
 def test_the_versions_of_a_plan_hold_each_offset_once(ranges: dict[int, tuple[int, int]], versions: int) -> None:
-    plan = Plan(ranges, versions)
+    plan = ReplayPlan(ranges, versions)
     for number, (start, end) in ranges.items():
         parts = [plan.part(version)[number] for version in range(versions) if number in plan.part(version)]
         edges = [start, *(edge for part in parts for edge in part), end]
@@ -222,12 +222,12 @@ def test_the_plan_of_many_partitions_is_settled_once_for_all_runs(client: Client
     ranges = {number: (INT64_MAX // 2 - number, INT64_MAX - number) for number in range(100)}
     asked: list[int] = []
 
-    def make() -> Plan:
+    def make() -> ReplayPlan:
         asked.append(1)
-        return Plan(ranges, 7)
+        return ReplayPlan(ranges, 7)
 
-    assert settled(client, "many", "x", make) == Plan(ranges, 7)
-    assert settled(client, "many", "x", make) == Plan(ranges, 7)
+    assert settled(client, "many", "x", make) == ReplayPlan(ranges, 7)
+    assert settled(client, "many", "x", make) == ReplayPlan(ranges, 7)
     assert len(asked) == 1
     client.forget_once("many.plan.2")
     ranges = {number: (start, end + 1) for number, (start, end) in ranges.items()}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from fenceline.errors import InvalidRequestError
-from fenceline_spark.source.offsets import Offsets
+from fenceline_spark.source.offsets import PartitionOffsets
 from fenceline_spark.source.options import OPTIONS, At, SourceOptions
 
 GIVEN = {"endpoint": "http://service", "subscribe": "a"}
@@ -206,14 +206,14 @@ def test_a_word_that_is_no_offset_is_not_read_as_json(name: str) -> None:
 
 def test_edges_are_words_offsets_or_times() -> None:
     assert of(startingOffsets="latest").starting == "latest"
-    assert of(startingOffsets='{"a":{"0":-2}}').starting == Offsets({"a": {0: -2}})
+    assert of(startingOffsets='{"a":{"0":-2}}').starting == PartitionOffsets({"a": {0: -2}})
     checkpoint = of(startingOffsets='{"a":{"0":3},"$topic_ids":{"a":"id"}}').starting
-    assert checkpoint == Offsets({"a": {0: 3}}, {"a": "id"})
+    assert checkpoint == PartitionOffsets({"a": {0: 3}}, {"a": "id"})
     assert of(startingTimestamp="7").starting == At(everywhere=7)
     by_time = of(startingOffsetsByTimestamp=TIMES, startingOffsetsByTimestampStrategy="latest")
     assert by_time.starting == At(each={"a": {0: 5}})
     assert not by_time.is_strict_start
-    assert of(endingOffsets='{"a":{"0":-1}}').ending == Offsets({"a": {0: -1}})
+    assert of(endingOffsets='{"a":{"0":-1}}').ending == PartitionOffsets({"a": {0: -1}})
     assert of(endingTimestamp="9").ending == At(everywhere=9)
     assert of(endingOffsetsByTimestamp=TIMES).ending == At(each={"a": {0: 5}})
 

@@ -17,7 +17,7 @@ from fenceline_spark.schema import columns_of, schema_of
 from fenceline_spark.source.admission import share
 from fenceline_spark.source.bounds import TopicBounds
 from fenceline_spark.source.data_loss import DataLossError, Loss, report
-from fenceline_spark.source.offsets import Offsets, parse_json
+from fenceline_spark.source.offsets import PartitionOffsets, parse_json
 from fenceline_spark.source.progress import look
 from fenceline_spark.source.ranges import cut, kept
 from fenceline_spark.source.reading import ReadRange
@@ -80,8 +80,8 @@ def test_another_name_or_type_of_a_column_is_refused(fields: list[tuple[str, Dat
 
 
 def test_equal_offsets_are_equal_json_whatever_their_order() -> None:
-    one = Offsets({"b": {1: 5, 0: 4}, "a": {10: 1, 9: 2}}, {"b": "y", "a": "x"})
-    other = Offsets({"a": {9: 2, 10: 1}, "b": {0: 4, 1: 5}}, {"a": "x", "b": "y"})
+    one = PartitionOffsets({"b": {1: 5, 0: 4}, "a": {10: 1, 9: 2}}, {"b": "y", "a": "x"})
+    other = PartitionOffsets({"a": {9: 2, 10: 1}, "b": {0: 4, 1: 5}}, {"a": "x", "b": "y"})
     assert json.dumps(one.to_json()) == json.dumps(other.to_json())
     assert json.dumps(one.to_json(), separators=(",", ":")) == (
         '{"a":{"9":2,"10":1},"b":{"0":4,"1":5},"$topic_ids":{"a":"x","b":"y"}}'
@@ -96,8 +96,8 @@ def test_equal_offsets_are_equal_json_whatever_their_order() -> None:
     )
 )
 def test_offsets_come_back_from_their_json(partitions: dict[str, dict[int, int]]) -> None:
-    offsets = Offsets(partitions, dict.fromkeys(partitions, "id"))
-    assert Offsets.of(parse_json(json.dumps(offsets.to_json()))) == offsets
+    offsets = PartitionOffsets(partitions, dict.fromkeys(partitions, "id"))
+    assert PartitionOffsets.of(parse_json(json.dumps(offsets.to_json()))) == offsets
 
 
 @given(st.lists(st.integers(0, 200), max_size=6), st.integers(1, 40) | st.none(), st.integers(1, 50) | st.none())
@@ -213,43 +213,43 @@ def found(topic_id: str = "id", /, **partitions: Bounds) -> dict[str, TopicBound
 
 
 def test_a_stream_goes_on_from_its_offsets_to_the_last_stable_one() -> None:
-    seen = look(Offsets({"a": {0: 20}}, {"a": "id"}), found(p0=BOUNDS), is_committed=True)
+    seen = look(PartitionOffsets({"a": {0: 20}}, {"a": "id"}), found(p0=BOUNDS), is_committed=True)
     assert (seen.begins, seen.ends, seen.losses) == ({("a", 0): 20}, {("a", 0): 40}, ())
-    assert seen.offsets({("a", 0): 7}) == Offsets({"a": {0: 27}}, {"a": "id"})
-    uncommitted = look(Offsets({"a": {0: 20}}, {"a": "id"}), found(p0=BOUNDS), is_committed=False)
+    assert seen.offsets({("a", 0): 7}) == PartitionOffsets({"a": {0: 27}}, {"a": "id"})
+    uncommitted = look(PartitionOffsets({"a": {0: 20}}, {"a": "id"}), found(p0=BOUNDS), is_committed=False)
     assert uncommitted.ends == {("a", 0): 50}
 
 
 def test_an_offset_never_goes_back_below_its_start() -> None:
-    seen = look(Offsets({"a": {0: 45, 1: 60}}, {"a": "id"}), found(p0=BOUNDS, p1=BOUNDS), is_committed=True)
+    seen = look(PartitionOffsets({"a": {0: 45, 1: 60}}, {"a": "id"}), found(p0=BOUNDS, p1=BOUNDS), is_committed=True)
     assert seen.ends == {("a", 0): 45, ("a", 1): 60}
     assert [loss.partition for loss in seen.losses] == [1]  # beyond the log, and 45 is not
 
 
 def test_what_retention_took_is_lost_and_passed_over() -> None:
-    seen = look(Offsets({"a": {0: 3}}, {"a": "id"}), found(p0=BOUNDS), is_committed=True)
+    seen = look(PartitionOffsets({"a": {0: 3}}, {"a": "id"}), found(p0=BOUNDS), is_committed=True)
     assert seen.begins == {("a", 0): 10}
     assert seen.left == {("a", 0): 30}
     assert [(loss.asked, loss.kept) for loss in seen.losses] == [((3, 50), (10, 50))]
 
 
 def test_a_partition_or_a_topic_that_comes_later_enters_at_its_earliest() -> None:
-    start = Offsets({"a": {0: 40}}, {"a": "id"})
+    start = PartitionOffsets({"a": {0: 40}}, {"a": "id"})
     late = {**found(p0=BOUNDS, p1=BOUNDS), "b": TopicBounds("b", "new", {0: Bounds(0, 5, 5)})}
     seen = look(start, late, is_committed=True)
-    assert seen.offsets(seen.left) == Offsets({"a": {0: 40, 1: 10}, "b": {0: 0}}, {"a": "id", "b": "new"})
+    assert seen.offsets(seen.left) == PartitionOffsets({"a": {0: 40, 1: 10}, "b": {0: 0}}, {"a": "id", "b": "new"})
     assert seen.losses == ()
 
 
 def test_a_topic_created_anew_is_lost_and_begins_at_its_earliest() -> None:
-    seen = look(Offsets({"a": {0: 20, 1: 5}}, {"a": "old"}), found("new", p0=BOUNDS), is_committed=True)
-    assert seen.offsets(seen.left) == Offsets({"a": {0: 10}}, {"a": "new"})
+    seen = look(PartitionOffsets({"a": {0: 20, 1: 5}}, {"a": "old"}), found("new", p0=BOUNDS), is_committed=True)
+    assert seen.offsets(seen.left) == PartitionOffsets({"a": {0: 10}}, {"a": "new"})
     assert [(loss.partition, loss.kept) for loss in seen.losses] == [(0, None), (1, None)]
     assert "its id was old" in seen.losses[0].why
 
 
 def test_a_topic_that_is_gone_keeps_its_offsets() -> None:
-    start = Offsets({"a": {0: 20}}, {"a": "id"})
+    start = PartitionOffsets({"a": {0: 20}}, {"a": "id"})
     seen = look(start, {}, is_committed=True)
     assert seen.offsets(seen.left) == start
     assert [loss.why for loss in seen.losses] == ["the topic is gone"]

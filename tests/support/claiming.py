@@ -13,7 +13,7 @@ from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import control, keys
 from fenceline.format.batch import decode
-from fenceline.model.access import Producer
+from fenceline.model.access import Claim
 from fenceline.model.record import Record
 from fenceline.model.requests import ClaimRequest
 from fenceline.model.results import Appended, SessionRef
@@ -26,17 +26,17 @@ LEASE_MS = 30_000
 LAPSE_MS = LEASE_MS + 501  # after this time an unrenewed lease has lapsed
 
 
-def claim(log: Log, mode: str = EXCLUSIVE, *, topic: str = TOPIC, principal: str = "", **options: Any) -> Producer:
+def claim(log: Log, mode: str = EXCLUSIVE, *, topic: str = TOPIC, principal: str = "", **options: Any) -> Claim:
     return log.access.claim(topic, ClaimRequest(mode, **options), principal=principal)
 
 
-def again(log: Log, producer: Producer, **options: Any) -> Producer:
+def again(log: Log, producer: Claim, **options: Any) -> Claim:
     """Reconnect: claim in the same session, with the epochs that the producer had."""
     options = {"session_id": producer.session_id, "topic_epochs": producer.topic_epochs, **options}
     return claim(log, producer.access_mode, **options)
 
 
-def send(log: Log, producer: Producer, value: str, partition: int = 0, *, epoch: int | None = None) -> Appended:
+def send(log: Log, producer: Claim, value: str, partition: int = 0, *, epoch: int | None = None) -> Appended:
     """Append one record under a producer's session."""
     epoch = producer.topic_epochs[partition] if epoch is None else epoch
     return send_as(log, producer.session_id, epoch, value, partition)

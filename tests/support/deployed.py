@@ -89,6 +89,8 @@ class Call(NamedTuple):
 class Remaining:
     """Lambda's context of a call that has just begun."""
 
+    aws_request_id = "a request"
+
     def get_remaining_time_in_millis(self) -> int:
         return 900_000
 

@@ -10,11 +10,11 @@ from fenceline import limits
 from fenceline.access import session_item
 from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem, access_from_item
-from fenceline.access.session_item import Hold, SessionItem, session_from_item
+from fenceline.access.session_item import SessionItem, WriteHold, session_from_item
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import control, keys
-from fenceline.model.access import Producer
+from fenceline.model.access import Claim
 from fenceline.model.record import Record
 from fenceline.model.requests import ClaimRequest, OwnTarget, ReadRequest
 from fenceline.model.results import Appended, Page, SessionRef
@@ -63,7 +63,7 @@ def close(service: Service, session_id: str) -> None:
 def share(service: Service, session_id: str, partition: int = 0) -> None:
     """Give a session shared access, in the epoch in force."""
     epoch = service.log.partitions.offsets(TOPIC, partition).topic_epoch
-    hold = Hold(TOPIC, service.topic_id(), partition, epoch, control.SHARED, "p")
+    hold = WriteHold(TOPIC, service.topic_id(), partition, epoch, control.SHARED, "p")
     change(service, session_id, holds=(*session(service, session_id).holds, hold))
 
 
@@ -138,7 +138,7 @@ def told(call: Callable[[], object]) -> str:
     return "ok"
 
 
-def claim(service: Service, mode: str, session_id: str | None = None, *, partition: int = 0) -> Producer:
+def claim(service: Service, mode: str, session_id: str | None = None, *, partition: int = 0) -> Claim:
     """Claim one partition, in a process of its own."""
     return service.another().access.claim(TOPIC, ClaimRequest(mode, [partition], session_id=session_id))
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from fenceline import limits
 from fenceline.format import control
-from fenceline.format.region_markers import Request, Response, SnapshotMark, Update, Updates
+from fenceline.format.region_markers import SnapshotMark, SnapshotRequest, SnapshotResponse, Update, Updates
 from fenceline.format.segment import Replicated
-from fenceline.log.region_state import Asked, Origin, Place, RegionState, fold
+from fenceline.log.region_state import MarkerPosition, OpenSnapshotRequest, Origin, RegionState, fold
 from fenceline.log.region_state_items import packed
 from fenceline.log.state import Folded
 from tests.support.service import LogBuilder, Part, data, marker
@@ -82,7 +82,7 @@ class RegionLog(LogBuilder):
     def answers(self) -> Folded:
         """Append the RESPONSE to the oldest REQUEST of another region."""
         asked = self.regions.unanswered[0]
-        answer = Response(asked.snapshot_id, asked.origin, life(OWN), asked.position, asked.origins)
+        answer = SnapshotResponse(asked.snapshot_id, asked.origin, life(OWN), asked.position, asked.origins)
         return self.add(marker(control.SNAPSHOT_RESPONSE, answer.to_value()))
 
     def completes(self, snapshot_id: str) -> Folded:
@@ -92,18 +92,18 @@ class RegionLog(LogBuilder):
 
 
 def request(snapshot_id: str, region: str, *regions: str, number: int = 1) -> Part:
-    return marker(control.SNAPSHOT_REQUEST, Request(snapshot_id, life(region, number), regions).to_value())
+    return marker(control.SNAPSHOT_REQUEST, SnapshotRequest(snapshot_id, life(region, number), regions).to_value())
 
 
 def response(snapshot_id: str, region: str, position: int = 7, *, number: int = 1, to: str = OWN, **had: Any) -> Part:
     origins: Mapping[str, tuple[str, int]] = {
         name: (life(name), one) if isinstance(one, int) else one for name, one in had.items()
     }
-    value = Response(snapshot_id, to, life(region, number), position, origins).to_value()
+    value = SnapshotResponse(snapshot_id, to, life(region, number), position, origins).to_value()
     return marker(control.SNAPSHOT_RESPONSE, value)
 
 
-def snapshot_of(asked: Asked) -> Part:
+def snapshot_of(asked: OpenSnapshotRequest) -> Part:
     assert asked.local is not None
     positions = {region: (answer.topic_id, answer.position) for region, answer in asked.answers.items()}
     mark = SnapshotMark(asked.snapshot_id, asked.local, positions, asked.starts, asked.is_final("abcd"))
@@ -122,17 +122,21 @@ def full_regions() -> RegionState:
     had = dict.fromkeys(names, (full_id, most))
     own = dict.fromkeys(names, Origin(full_id, most, most))
     state = RegionState((), (), (), most, most, most, most, most, most)
-    there = Place(most, most, most, own, "here", None, None)
+    there = MarkerPosition(most, most, most, own, "here", None, None)
     for _ in range(limits.SNAPSHOTS_KEPT_MAX):
         done = SnapshotMark(full_id, most, dict.fromkeys(names[:7], (full_id, most)), had, False)
         state = fold(state, control.SNAPSHOT, done.to_value(), there)
     for n in range(limits.SNAPSHOTS_UNDER_WAY_MAX):
         snapshot_id = f"{n}".rjust(32, "s")
-        state = fold(state, control.SNAPSHOT_REQUEST, Request(snapshot_id, full_id, tuple(names[:7])).to_value(), there)
+        state = fold(
+            state, control.SNAPSHOT_REQUEST, SnapshotRequest(snapshot_id, full_id, tuple(names[:7])).to_value(), there
+        )
         for name in names[:7]:
             theirs = there._replace(origin=name, origin_topic_id=full_id)
-            state = fold(state, control.SNAPSHOT_REQUEST, Request(snapshot_id, full_id, ("here",)).to_value(), theirs)
-            answer = Response(snapshot_id, "here", full_id, most, had).to_value()
+            state = fold(
+                state, control.SNAPSHOT_REQUEST, SnapshotRequest(snapshot_id, full_id, ("here",)).to_value(), theirs
+            )
+            answer = SnapshotResponse(snapshot_id, "here", full_id, most, had).to_value()
             state = fold(state, control.SNAPSHOT_RESPONSE, answer, theirs)
             assert len(packed(state, {})) <= limits.REGION_STATE_BYTES_MAX
     assert len(packed(state, {})) > 0.9 * limits.REGION_STATE_BYTES_MAX

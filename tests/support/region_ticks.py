@@ -24,7 +24,7 @@ from fenceline.read.time_search import base_of
 from fenceline.regions import due_work
 from fenceline.regions.partition_job import PartitionJob
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.items import Cursor, SubscriptionItem
+from fenceline.subscriptions.items import CursorItem, SubscriptionItem
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, appender_of
 
@@ -61,7 +61,7 @@ class Ticking:
     # One region
 
     def item(self, name: str) -> TopicItem:
-        return self[name].log._resolver.look(TOPIC).item
+        return self[name].log._resolver.refresh(TOPIC).item
 
     def job(self, name: str, partition: int = 0) -> PartitionJob:
         log, item = self[name].log, self.item(name)
@@ -95,7 +95,7 @@ class Ticking:
     def subscription(self, name: str, subscription: str = SUB) -> SubscriptionItem | None:
         return cursor_store.find(self[name].log.context, self.item(name).topic.topic_id, subscription)
 
-    def cursor(self, name: str, partition: int = 0, subscription: str = SUB) -> Cursor:
+    def cursor(self, name: str, partition: int = 0, subscription: str = SUB) -> CursorItem:
         found = self.subscription(name, subscription)
         assert found is not None
         (stored,) = cursor_store.read(self[name].log.context, found, [partition])

@@ -20,7 +20,7 @@ from fenceline.ports import Check
 from fenceline.service.log import Log
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursors import LiveTopic
-from fenceline.subscriptions.items import Cursor
+from fenceline.subscriptions.items import CursorItem
 from fenceline.transactions import pending_offsets
 from fenceline.transactions.item import TransactionItem, transaction_from_item
 from tests.support.service import TOPIC, Service
@@ -108,7 +108,7 @@ class Sender:
         return item
 
 
-def cursor_of(service: Service, partition: int = 0, *, group: str = GROUP, topic: str = TOPIC) -> Cursor:
+def cursor_of(service: Service, partition: int = 0, *, group: str = GROUP, topic: str = TOPIC) -> CursorItem:
     """Return a group's cursor as it is stored; one that is absent is not set."""
     context = service.log.context
     found = cursor_store.find(context, service.topic_id(topic), group)

@@ -19,21 +19,21 @@ from fenceline.model.topic import Topic
 from fenceline.recovery.rebuild import rebuild
 from fenceline.recovery.verify import verify_partition
 from fenceline.service.log import Log
-from fenceline.sweeper.report import Report
+from fenceline.sweeper.report import SweepReport
 from fenceline.sweeper.sweep import sweep
 from tests.support.service import REGION, TOPIC, Service
 
 HOUR = limits.GC_GRACE_MS
 
 
-def strict_sweep(log: Log, **options: Any) -> Report | None:
+def strict_sweep(log: Log, **options: Any) -> SweepReport | None:
     """Do one run, in which no step raises what none should: a run reports that, and goes on."""
     report = sweep(log, **options)
     assert report is None or not report.unexpected, report.problems
     return report
 
 
-def swept(service: Service, log: Log | None = None, **options: Any) -> Report:
+def swept(service: Service, log: Log | None = None, **options: Any) -> SweepReport:
     """Do one run in a process of its own."""
     report = strict_sweep(log or service.another(), **{"duration_ms": HOUR, **options})
     assert report is not None

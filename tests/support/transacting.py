@@ -20,8 +20,8 @@ from fenceline.model.results import Appended, ProducerRef
 from fenceline.model.transaction import ProducerPair, TransactionMember
 from fenceline.service.log import Log
 from fenceline.transactions import item_store
-from fenceline.transactions.coordinator import Coordinator
-from fenceline.transactions.decide import Ends
+from fenceline.transactions.coordinator import TransactionCoordinator
+from fenceline.transactions.decide import JointEnd
 from fenceline.transactions.end_due import Meetings
 from fenceline.transactions.item import TopicPartitions, TransactionItem
 from fenceline.transactions.joint_end import EndCoordinator
@@ -34,8 +34,8 @@ PARTITIONS = (0, 1, 2)  # of ``ongoing``: the last one has no data
 NO_PAIR = ProducerPair(-1, -1)
 
 
-def coordinator_of(log: Log) -> Coordinator:
-    return Coordinator(partitions_of(log), log.producing._producer_ids.take)
+def coordinator_of(log: Log) -> TransactionCoordinator:
+    return TransactionCoordinator(partitions_of(log), log.producing._producer_ids.take)
 
 
 def meetings_of(log: Log) -> Meetings:
@@ -54,7 +54,7 @@ class Producer:
     sequences: dict[tuple[str, int], int] = field(default_factory=dict)  # the next of each partition
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> TransactionCoordinator:
         return coordinator_of(self.log)
 
     @property
@@ -97,7 +97,7 @@ class Producer:
 
     def outcome(self, *, is_commit: bool = True) -> ProducerPair:
         """End the transaction, and keep the pair, as a producer does that hears no answer."""
-        request = Ends([TransactionMember(self.transactional_id, self.pair)], is_commit, is_passing_over=False)
+        request = JointEnd([TransactionMember(self.transactional_id, self.pair)], is_commit, is_passing_over=False)
         ends = EndCoordinator(partitions_of(self.log), self.log.producing._producer_ids.take)
         return ends.end(request, self.until_ms)[0].pair
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fenceline import limits
-from fenceline.access.session_item import SEVERED, Fence, SessionItem, session_from_item
+from fenceline.access.session_item import SEVERED, PendingFence, SessionItem, session_from_item
 from fenceline.append.appender import appender_of
 from fenceline.append.entries.entry import Entry, Marked, StoredBatch, stored_marker
 from fenceline.format import control, keys
@@ -27,7 +27,7 @@ from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState, TentativeState
 
 
-def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | None:
+def due_epoch(state: PartitionState, fence: PendingFence, session_id: str) -> int | None:
     """Return the epoch of the marker that ends this access; ``None`` where the log has ended it already.
 
     Exclusive access ends with its own epoch. Were its marker not in the log yet, it would never be: none is appended
@@ -47,7 +47,7 @@ def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | Non
 class FenceEntry(Entry):
     """The marker that ends one access, unless that has ended before the marker's offset."""
 
-    fence: Fence
+    fence: PendingFence
     session_id: str
     goes_alone = True
     is_urgent = True
@@ -71,7 +71,7 @@ def finish(partitions: Partitions, session: SessionItem) -> None:
     context = partitions.context
     until_ms = context.runtime.monotonic_ms() + limits.FENCE_MS
 
-    def end(fence: Fence) -> None:
+    def end(fence: PendingFence) -> None:
         with suppress(StaleTopicId):  # nothing follows SEAL
             appender = appender_of(partitions, fence.topic, fence.topic_id, fence.partition)
             appender.append(FenceEntry(fence, session.session_id), until_ms)
@@ -98,11 +98,11 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
 def read_fenced(partitions: Partitions, session_ids: Iterable[str]) -> dict[str, SessionItem]:
     """Return those of the sessions that exist, once the fences of the severed ones are finished; see ``finish``."""
     known = read_sessions(partitions.context, session_ids)
-    meet(partitions, known.values())
+    finish_all(partitions, known.values())
     return known
 
 
-def meet(partitions: Partitions, sessions: Iterable[SessionItem]) -> None:
+def finish_all(partitions: Partitions, sessions: Iterable[SessionItem]) -> None:
     """Finish the fences of the severed sessions among these; see ``finish``."""
     for session in sessions:
         # model: Access, "fences before the answer"

@@ -19,7 +19,7 @@ from fenceline.ports import Change, Check, ItemKey, Put
 from fenceline.runtime import Runtime
 
 
-class Stored(Protocol):
+class VersionedItem(Protocol):
     """An item that is made for a write: its value, and the version that it was read at."""
 
     @property
@@ -40,15 +40,15 @@ class ItemTransaction:
         self._read = read
         self._if_made = if_made
         self._too_large = too_large
-        self._items: dict[ItemKey, Stored] = {}
+        self._items: dict[ItemKey, VersionedItem] = {}
         self._sessions: dict[str, SessionItem] = {}  # as they are once the changes are written
         self._required: dict[ItemKey, int | None] = {}  # what must still have this version
 
-    def put(self, key: ItemKey, item: Stored) -> None:
+    def put(self, key: ItemKey, item: VersionedItem) -> None:
         """Write an item in the place of the version that it was read at."""
         self._items[key] = item
 
-    def change(self, key: ItemKey, before: Stored, after: Stored) -> None:
+    def change(self, key: ItemKey, before: VersionedItem, after: VersionedItem) -> None:
         """Write an item, unless it is as it was read."""
         if after != before:
             self._items[key] = after

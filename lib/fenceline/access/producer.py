@@ -12,13 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fenceline import limits
 from fenceline.access.session_item import SessionItem
 from fenceline.format import keys
-from fenceline.model.access import GRANTED, QUEUED, Producer
+from fenceline.model.access import GRANTED, QUEUED, Claim
 from fenceline.ports import Item, ItemKey
+
+if TYPE_CHECKING:
+    from fenceline.model.kinds import AccessMode
 
 # Stored: never rename.
 PENDING, CLOSED, FAILED = "reserved", "closed", "failed"  # beside GRANTED and QUEUED
@@ -68,12 +71,12 @@ class ProducerRecord:
             "since": self.since,
         }
 
-    def granted_to(self, session: SessionItem, partitions: Sequence[int]) -> Producer:
+    def granted_to(self, session: SessionItem, partitions: Sequence[int]) -> Claim:
         """Return the granted producer of a session, with those of its partitions that it still has."""
         epochs = {p: self.topic_epochs[p] for p in partitions}
         return self._shown(session, GRANTED, epochs, {p: self.next_offsets[p] for p in partitions})
 
-    def queued(self, session: SessionItem, queue_position: int) -> Producer:
+    def queued(self, session: SessionItem, queue_position: int) -> Claim:
         """Return the producer of a session that waits."""
         return self._shown(session, QUEUED, {}, {}, queue_position)
 
@@ -84,20 +87,23 @@ class ProducerRecord:
         topic_epochs: Mapping[int, int],
         next_offsets: Mapping[int, int],
         queue_position: int | None = None,
-    ) -> Producer:
-        return Producer(
+    ) -> Claim:
+        return Claim(
             self.producer_name,
             self.session_id,
-            self.principal,
-            self.access_mode,
+            cast("AccessMode", self.access_mode),
             state,
             topic_epochs,
             next_offsets,
             session.expires_at,
+            queue_position,
             session.client_name,
             self.since,
-            queue_position,
         )
+
+    def shown_to(self, principal: str, claim: Claim) -> Claim:
+        """Return the producer's claim as a principal is shown it, with all of the session's id if that is its own."""
+        return claim if self.principal == principal else replace(claim, session_id=self.session_id[:8])
 
 
 def record_from_item(item: Item) -> ProducerRecord:

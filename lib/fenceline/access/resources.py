@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fenceline import limits
-from fenceline.access.session_item import Owned
+from fenceline.access.session_item import OwnedHold
 from fenceline.errors import InvalidRequestError
 from fenceline.format import keys
 from fenceline.model.requests import OwnTarget
@@ -58,12 +58,12 @@ class Resource:
         return keys.ownership_item(self.topic_id, self.partition, self.group)
 
     @property
-    def owned(self) -> Owned:
+    def owned(self) -> OwnedHold:
         """The resource, as a session remembers it."""
-        return Owned(self.group, self.name, self.topic_id)
+        return OwnedHold(self.group, self.name, self.topic_id)
 
     @classmethod
-    def of(cls, owned: Owned) -> Resource:
+    def of(cls, owned: OwnedHold) -> Resource:
         """Return a resource that a session claimed, as it was then."""
         topic, partition = (partition_named(owned.resource) if owned.topic_id else None) or ("", -1)
         return cls(owned.resource, owned.group, owned.topic_id, topic, partition)

@@ -73,9 +73,9 @@ class SessionCache:
             hold = known.hold_of(partition.topic_id, partition.partition, ref.topic_epoch)
             if hold is not None and hold.state != RESERVED:
                 return _status(known, ref, partition), False
-        return self.look(ref, partition, principal), True
+        return self.read_status(ref, partition, principal), True
 
-    def look(self, ref: SessionRef, partition: Partition, principal: str) -> SessionStatus:
+    def read_status(self, ref: SessionRef, partition: Partition, principal: str) -> SessionStatus:
         """Return what the session's item says of its access to this partition; see ``status``."""
         session = self._read(ref.session_id)
         return _status(session_item.judge_known(session, ref.session_id, principal), ref, partition)
@@ -84,10 +84,10 @@ class SessionCache:
         session = fence_markers.read_fenced(self._partitions, [session_id]).get(session_id)
         if session is None:
             raise session_item.unknown_session(session_id)
-        self.note(session)
+        self.remember(session)
         return session
 
-    def note(self, session: SessionItem) -> None:
+    def remember(self, session: SessionItem) -> None:
         """Remember a session as it was read or written, unless a newer version is known."""
         now_ms, monotonic_ms = self._context.runtime.now_ms(), self._context.runtime.monotonic_ms()
         with self._lock:
@@ -147,7 +147,7 @@ class SessionCache:
                 if not self._is_due(session, ref, partition):
                     return
             else:
-                self.note(renewed.written(put))
+                self.remember(renewed.written(put))
                 return
 
     def _is_due(self, session: SessionItem, ref: SessionRef, partition: Partition) -> bool:
@@ -204,7 +204,7 @@ def _end(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> Non
             item = access_from_item(found.get(access_key))
             session = session_from_item(found[session_key]) if session_key in found else None
             if session is not None:
-                fence_markers.meet(partitions, [session])
+                fence_markers.finish_all(partitions, [session])
             holder = _holder(item, asked)
             if holder is None:
                 return  # its end is written already, or its claim was given up

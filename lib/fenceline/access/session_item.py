@@ -44,7 +44,7 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class WriteHold:
     """Write access to one partition, as its session remembers it. The log says whether it is in force."""
 
     topic: str
@@ -61,7 +61,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedHold:
     """A resource that the session claimed. The ownership's item says whether the session still owns it."""
 
     group: str | None
@@ -70,7 +70,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class PendingFence:
     """Write access of a severed session that a marker has yet to end (DESIGN.md, "Fences")."""
 
     topic: str
@@ -92,9 +92,9 @@ class SessionItem:
     state: str = LIVE  # or CLOSED, or SEVERED
     ended_at: int = 0  # when it was closed or severed
     wanted_at: int = 0  # when a claimer last wanted what it holds
-    holds: tuple[Hold, ...] = ()
-    owns: tuple[Owned, ...] = ()
-    fences: tuple[Fence, ...] = ()
+    holds: tuple[WriteHold, ...] = ()
+    owns: tuple[OwnedHold, ...] = ()
+    fences: tuple[PendingFence, ...] = ()
     client_name: str | None = None  # a label for people, not for decisions
     version: int | None = None  # None: it is not stored yet
 
@@ -118,13 +118,13 @@ class SessionItem:
         """Return True if a third of the lease is spent."""
         return self.expires_at - now_ms < self.lease_ms - self.lease_ms // 3
 
-    def hold_of(self, topic_id: str, partition: int, epoch: int) -> Hold | None:
+    def hold_of(self, topic_id: str, partition: int, epoch: int) -> WriteHold | None:
         """Return the hold with this epoch; of several (closed, and granted again) the one that gives most access."""
         order = (LIVE, CLOSED, ENDED, RESERVED)
         found = [h for h in self.holds if h.place == (topic_id, partition) and h.epoch == epoch]
         return min(found, key=lambda hold: order.index(hold.state), default=None)
 
-    def granted_to(self, topic_id: str, producer_name: str) -> list[Hold]:
+    def granted_to(self, topic_id: str, producer_name: str) -> list[WriteHold]:
         """Return all holds that a producer of this session was granted, in any state."""
         named = topic_id, producer_name
         return [h for h in self.holds if (h.topic_id, h.producer_name) == named and h.state != RESERVED]
@@ -158,9 +158,9 @@ class SessionItem:
             state=value["state"],
             ended_at=value["ended_at"],
             wanted_at=value["wanted_at"],
-            holds=tuple(Hold(*fields) for fields in value["holds"]),
-            owns=tuple(Owned(*fields) for fields in value["owns"]),
-            fences=tuple(Fence(*fields) for fields in value["fences"]),
+            holds=tuple(WriteHold(*fields) for fields in value["holds"]),
+            owns=tuple(OwnedHold(*fields) for fields in value["owns"]),
+            fences=tuple(PendingFence(*fields) for fields in value["fences"]),
             client_name=value.get("client_name"),
             version=version,
         )
@@ -317,7 +317,7 @@ def severed(session: SessionItem, now_ms: int) -> SessionItem:
     """
     # model: Access, "the list keeps closed and ended grants"
     held = [hold for hold in session.holds if hold.state != RESERVED]
-    fences = tuple(Fence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in held)
+    fences = tuple(PendingFence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in held)
     return replace(session, state=SEVERED, ended_at=now_ms, owns=(), fences=fences)
 
 
@@ -326,13 +326,13 @@ def wanted(session: SessionItem, now_ms: int) -> SessionItem:
     return replace(session, wanted_at=now_ms)
 
 
-def with_hold(session: SessionItem, hold: Hold) -> SessionItem:
+def with_hold(session: SessionItem, hold: WriteHold) -> SessionItem:
     """Return the session with this hold, in the place of an earlier one of the same producer and partition.
 
     A reserved hold replaces no granted one: the log may still name the granted epoch.
     """
 
-    def is_other(other: Hold) -> bool:
+    def is_other(other: WriteHold) -> bool:
         is_same = (other.place, other.producer_name) == (hold.place, hold.producer_name)
         return not is_same or (hold.state == RESERVED and other.state != RESERVED)
 
@@ -378,7 +378,7 @@ def _with_hold(
 ) -> SessionItem:
     """Return the session with the named hold in ``state``, if it is in one of ``states``; ``None`` drops the hold."""
     topic_id, partition, epoch, producer_name = named
-    holds: list[Hold] = []
+    holds: list[WriteHold] = []
     is_found = False
     for hold in session.holds:
         is_place = hold.epoch == epoch and hold.partition == partition and hold.topic_id == topic_id
@@ -436,7 +436,7 @@ def _without_over(
     return replace(session, holds=kept)
 
 
-def is_over(session_id: str, hold: Hold, item: AccessItem | None) -> bool:
+def is_over(session_id: str, hold: WriteHold, item: AccessItem | None) -> bool:
     """Return True if no process can write under this hold any longer, whatever it remembers.
 
     The end of a hold is not enough for that, nor is another's reservation. The process that wrote either may have
@@ -465,7 +465,7 @@ def bytes_at_end(session: SessionItem) -> int:
     ending = replace(
         session, state=SEVERED, expires_at=latest, ended_at=latest, wanted_at=latest, holds=holds, fences=()
     )
-    fences = tuple(Fence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in session.holds)
+    fences = tuple(PendingFence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in session.holds)
     severed = replace(ending, owns=(), fences=fences)
     return max(size_of(one.key, one.to_value()) for one in (ending, severed))
 

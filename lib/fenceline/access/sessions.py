@@ -21,10 +21,10 @@ from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
-from fenceline.model.access import Hold, Session
+from fenceline.model.access import Hold, SessionState
 
 
-def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> Session:
+def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> SessionState:
     """Make a session.
 
     Raises:
@@ -49,7 +49,7 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
     raise AssertionError
 
 
-def look(partitions: Partitions, session_id: str, principal: str) -> Session:
+def read(partitions: Partitions, session_id: str, principal: str) -> SessionState:
     """Return a session as it is now, with what it holds.
 
     Raises:
@@ -65,7 +65,7 @@ def look(partitions: Partitions, session_id: str, principal: str) -> Session:
     return _shown(session, EXPIRED if is_expired else session.state, holds)
 
 
-def heartbeat(partitions: Partitions, session_id: str, principal: str) -> Session:
+def heartbeat(partitions: Partitions, session_id: str, principal: str) -> SessionState:
     """Renew a live session's lease: one conditional write.
 
     Raises:
@@ -112,9 +112,9 @@ def close(
             return
 
 
-def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str], ...] = ()) -> Session:
+def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str], ...] = ()) -> SessionState:
     made = session.session_id, session.lease_ms, session.expires_at, session.client_name, session.created_at
-    return Session(*made, state, tuple(Hold(*one) for one in holds))
+    return SessionState(*made, state, tuple(Hold(*one) for one in holds))
 
 
 # What a session holds

@@ -37,7 +37,7 @@ class CannotReach(Exception):
     """The reason why there is no answer, or no whole one."""
 
 
-class Answer(Protocol):
+class HttpAnswer(Protocol):
     """The answer to a GET."""
 
     @property
@@ -67,7 +67,7 @@ class Carrier(Protocol):
     """What brings a GET to a peer, and its answer back."""
 
     @contextmanager
-    def get(self, url: str, headers: Mapping[str, str], *, connect_ms: int, until: float) -> Iterator[Answer]:
+    def get(self, url: str, headers: Mapping[str, str], *, connect_ms: int, until: float) -> Iterator[HttpAnswer]:
         """Yield the answer.
 
         Args:
@@ -99,7 +99,7 @@ class Connections:
                 connection.close()
 
     @contextmanager
-    def get(self, url: str, headers: Mapping[str, str], *, connect_ms: int, until: float) -> Iterator[Answer]:
+    def get(self, url: str, headers: Mapping[str, str], *, connect_ms: int, until: float) -> Iterator[HttpAnswer]:
         """Yield the answer; see ``Carrier``."""
         with _reasons():
             place, target = _split(url)
@@ -245,7 +245,7 @@ class _Answer:
         return self._response.headers.get(name)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the body as it comes; see ``Answer``."""
+        """Yield the body as it comes; see ``HttpAnswer``."""
         response = self._response
         with _reasons():
             while response.length != 0 and (piece := response.read1(_PIECE_BYTES)):
@@ -256,7 +256,7 @@ class _Answer:
         self.is_whole = True
 
     def body(self, bytes_max: int) -> bytes:
-        """Return the body, or its first ``bytes_max`` bytes; see ``Answer``."""
+        """Return the body, or its first ``bytes_max`` bytes; see ``HttpAnswer``."""
         response = self._response
         with _reasons():
             found = response.read(bytes_max)

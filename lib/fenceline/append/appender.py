@@ -272,7 +272,7 @@ class Appender:
         if self.partition.overtaken != self._overtaken:
             self._overtaken = self.partition.overtaken
             if self.combiner is None or not self.combiner.is_combining:
-                contention.backoff.meet(now)
+                contention.backoff.meet_rivals(now)
             self.meet_rivals()
         # A process that combines does that first. One that does not, or has nothing to offer, first looks whether a
         # rival is amid its turn.
@@ -295,7 +295,7 @@ class Appender:
             from fenceline.append.combining.combiner import Combiner
 
             self.combiner = Combiner(self.partition, self.queue, self.contention.backoff)
-        self.combiner.meet()
+        self.combiner.meet_rivals()
         return self.combiner
 
 

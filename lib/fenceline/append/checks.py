@@ -72,7 +72,7 @@ class Accepted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedBatch:
     """The batch may not be appended, and this is the answer."""
 
     error: FencelineError
@@ -93,7 +93,7 @@ class AdmitFirst:
     topic_epoch: int
 
 
-Verdict = Accepted | Refused | Duplicate | AdmitFirst | AskCoordinator
+Verdict = Accepted | RefusedBatch | Duplicate | AdmitFirst | AskCoordinator
 
 
 def names_expectation(expected: int | Sequence[int] | None) -> bool:
@@ -136,7 +136,7 @@ def check_append(
     return refused or Accepted(terms.session is None and state.access_mode == EXCLUSIVE, is_expecting)
 
 
-def _check_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst | None:
+def _check_access(state: PartitionState, terms: Terms) -> RefusedBatch | AdmitFirst | None:
     """Decide by the log alone whether the batch's sender may write; ``None``: it may ("Exclusive access")."""
     session = terms.session
     if session is None:
@@ -151,14 +151,14 @@ def _check_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst |
     # model: Access, "the mode of the grant counts"
     # model: Access, "append only while the state names the grant"
     if session.mode is None or session.topic_epoch != state.topic_epoch or not is_named:
-        return Refused(
+        return RefusedBatch(
             ProducerFencedError(
                 "the session has no write access with this epoch, or no longer; claim again: "
                 f"session_id={session.session_id} epoch={session.topic_epoch} current={state.topic_epoch}",
                 topic_epoch=state.topic_epoch,
             )
         )
-    return None if session.expired is None else Refused(session.expired)
+    return None if session.expired is None else RefusedBatch(session.expired)
 
 
 def _unlapsed(
@@ -179,7 +179,7 @@ def _check_sequence(producer: ProducerState | None, header: BatchHeader) -> Verd
     """Apply Kafka's rules for an idempotent producer (KIP-98, KIP-360; "Idempotence")."""
     if producer is None:
         if header.is_transactional and header.base_sequence != 0:
-            return Refused(_out_of_order(header, 0))
+            return RefusedBatch(_out_of_order(header, 0))
         return None
     if header.producer_epoch < producer.producer_epoch:
         step = (
@@ -187,19 +187,19 @@ def _check_sequence(producer: ProducerState | None, header: BatchHeader) -> Verd
             if header.is_transactional
             else "take a new producer id"
         )
-        return Refused(
+        return RefusedBatch(
             InvalidProducerEpochError(
                 f"a newer epoch of this producer is in this partition's log; {step}: "
                 f"producer_id={header.producer_id} epoch={header.producer_epoch} current={producer.producer_epoch}"
             )
         )
     if header.producer_epoch > producer.producer_epoch:
-        return None if header.base_sequence == 0 else Refused(_out_of_order(header, 0))
+        return None if header.base_sequence == 0 else RefusedBatch(_out_of_order(header, 0))
     for event in producer.window:
         if event.first_sequence == header.base_sequence and event.last_sequence == header.last_sequence:
             return Duplicate(event)
     expected = next_sequence(producer.last_sequence)
-    return None if header.base_sequence == expected else Refused(_out_of_order(header, expected))
+    return None if header.base_sequence == expected else RefusedBatch(_out_of_order(header, expected))
 
 
 def _out_of_order(header: BatchHeader, expected: int) -> OutOfOrderSequenceNumberError:
@@ -212,14 +212,16 @@ def _out_of_order(header: BatchHeader, expected: int) -> OutOfOrderSequenceNumbe
 
 def _check_transaction(
     state: PartitionState, header: BatchHeader, terms: Terms, producers_dropped: int
-) -> Refused | AskCoordinator | None:
+) -> RefusedBatch | AskCoordinator | None:
     """Decide by the producer's open transaction; where the batch begins one here, its admission decides (I12)."""
     opened = state.open_transactions.get(header.producer_id)
     if not header.is_transactional:
         if opened is None:
             return None
         # model: Transaction, "no plain batch amid a transaction"
-        return Refused(InvalidTxnStateError("the producer has an open transaction in this partition; end it first"))
+        return RefusedBatch(
+            InvalidTxnStateError("the producer has an open transaction in this partition; end it first")
+        )
     if opened is not None and opened.producer_epoch == header.producer_epoch:
         return None
     # model: Transaction, "admit before the create"
@@ -229,7 +231,7 @@ def _check_transaction(
         return None
     # I11: it would join a transaction whose outcome is not its own.
     # model: Transaction, "no batch amid an earlier transaction"
-    return Refused(
+    return RefusedBatch(
         InvalidTxnStateError(
             "an earlier transaction of the producer hangs in this partition; abort that one here first: "
             f"producer_id={header.producer_id} epoch={header.producer_epoch} open={opened.producer_epoch}"
@@ -237,17 +239,17 @@ def _check_transaction(
     )
 
 
-def _check_room(state: PartitionState, header: BatchHeader) -> Refused | None:
+def _check_room(state: PartitionState, header: BatchHeader) -> RefusedBatch | None:
     """Refuse to open a transaction where the head would become too large for an item."""
     opened = state.open_transactions
     if header.producer_id in opened or len(opened) < limits.OPEN_TRANSACTIONS_MAX:
         return None
-    return Refused(
+    return RefusedBatch(
         ThrottledError(f"too many transactions are open in this partition; send the batch again: open={len(opened)}")
     )
 
 
-def _check_expectation(next_offset: int, expected: int | Sequence[int] | None) -> Refused | None:
+def _check_expectation(next_offset: int, expected: int | Sequence[int] | None) -> RefusedBatch | None:
     """Compare the expected offset of a batch, or of each record (KIP-27)."""
     if isinstance(expected, int):
         wrong = None if expected == next_offset else (0, expected)
@@ -258,7 +260,7 @@ def _check_expectation(next_offset: int, expected: int | Sequence[int] | None) -
         return None
     index, offset = wrong
     where = f" record={index}" if index else ""
-    return Refused(
+    return RefusedBatch(
         OffsetMismatchError(
             "the log ends at another offset than expected; read up to its end, then send with that offset: "
             f"expected={offset}{where} next={next_offset}",

@@ -120,7 +120,7 @@ class ContentionBackoff:
         """
         return self.losses >= CHANCE_LOSSES and not _advances(self.losses + 1)
 
-    def meet(self, now: int) -> None:
+    def meet_rivals(self, now: int) -> None:
         """Note that there are rivals: something was written that only they write."""
         self._met_at = now
 

@@ -22,7 +22,7 @@ from fenceline.format.segment import Segment, SegmentMetadata
 from fenceline.log.context import Context
 from fenceline.log.partition import Snapshot
 from fenceline.log.state import (
-    AbortedTransaction,
+    AbortedRange,
     Folded,
     PartitionState,
     ProducerEvent,
@@ -94,7 +94,7 @@ def form_group(context: Context, snapshot: Snapshot, tickets: Sequence[Ticket]) 
     appended: list[Ticket] = []
     stored: list[StoredBatch] = []
     events: list[tuple[int, ProducerEvent]] = []
-    aborted: list[AbortedTransaction] = []
+    aborted: list[AbortedRange] = []
     offers: list[str] = []
     for ticket in tickets:
         verdict = ticket.entry.check(tentative, metadata.appended_at)

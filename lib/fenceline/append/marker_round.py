@@ -32,7 +32,7 @@ _PRECEDENCE = (StaleTopicId, OutcomeUnknownError, CorruptLogError, ProducerFence
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class MarkerAppend:
     """A marker, and the partition of one incarnation that it is for."""
 
     topic: str
@@ -55,7 +55,7 @@ class MarkerLost(Exception):
         self.fact = fact
 
 
-def append_markers(partitions: Partitions, markers: Sequence[Marker], until_ms: int) -> list[int]:
+def append_markers(partitions: Partitions, markers: Sequence[MarkerAppend], until_ms: int) -> list[int]:
     """Append every marker that is not in its log yet, side by side, and return the offset after each.
 
     Args:
@@ -82,7 +82,7 @@ def append_markers(partitions: Partitions, markers: Sequence[Marker], until_ms: 
     return [outcome for outcome in outcomes if isinstance(outcome, int)]
 
 
-def _append(partitions: Partitions, marker: Marker, until_ms: int) -> int | FencelineError | StaleTopicId:
+def _append(partitions: Partitions, marker: MarkerAppend, until_ms: int) -> int | FencelineError | StaleTopicId:
     appender = appender_of(partitions, marker.topic, marker.topic_id, marker.partition)
     try:
         answer = appender.append(marker.entry, until_ms)

@@ -32,7 +32,7 @@ _REST_MS = 2_000  # for the single try of each request after one that failed
 _NO_ANSWER = (errors.StoreUnavailableError, errors.OutcomeUnknownError)
 
 
-class Send(Protocol):
+class SendAcknowledgement(Protocol):
     """A request that acknowledges offsets of a partition and returns the mark after it."""
 
     def __call__(
@@ -66,7 +66,7 @@ class Acknowledgements:
         every_ms: How long an acknowledgement may wait for the next call; 0 sends each at once.
     """
 
-    def __init__(self, send: Send, runtime: Runtime, every_ms: int) -> None:
+    def __init__(self, send: SendAcknowledgement, runtime: Runtime, every_ms: int) -> None:
         self._send = send
         self._runtime = runtime
         self._every_ms = every_ms

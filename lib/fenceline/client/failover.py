@@ -188,7 +188,7 @@ class FailoverSubscriber:
             return record in memory.acknowledged
         if not self._acknowledge(reader, partition, cumulative=record.offset):
             return False
-        for origin, number, count in reader.shown[partition].take(record.offset + 1):
+        for origin, number, count in reader.shown[partition].dequeue(record.offset + 1):
             memory.acknowledged.add(origin, number, count)
         return True
 
@@ -204,7 +204,7 @@ class FailoverSubscriber:
             if not self._acknowledge(reader, partition, individual=[record.offset for record in here]):
                 return False
             for record in here:
-                memory.acknowledged.note(record)
+                memory.acknowledged.add_record(record)
         return len(here) == len(left)
 
     def move_to(self, region: str) -> None:
@@ -241,7 +241,7 @@ class FailoverSubscriber:
     def _note_given(self, partition: int, record: RegionalRecord) -> None:
         given = self._memory[partition].given
         self.repeated += record in given
-        given.note(record)
+        given.add_record(record)
 
     def _must_leave(self) -> bool:
         return self._reader is None or self._is_silent or self._told is not None or self._is_closed

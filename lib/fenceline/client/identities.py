@@ -21,18 +21,18 @@ RANGES_MAX = 2_000  # of one partition, in each memory
 RUNS_MAX = 10_000  # of one partition; a run is at least one record
 
 
-class Origin(NamedTuple):
+class RecordOrigin(NamedTuple):
     """An incarnation of an origin's topic, in which a partition's records are numbered."""
 
     region: str
     topic_id: str
 
 
-def origin_of(record: ReadRecord) -> Origin | None:
+def origin_of(record: ReadRecord) -> RecordOrigin | None:
     """Return the origin of a record that was read with its identity; ``None`` of any other record."""
     if record.origin is None or record.origin_topic_id is None or record.number is None:
         return None
-    return Origin(record.origin, record.origin_topic_id)
+    return RecordOrigin(record.origin, record.origin_topic_id)
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Identities:
     """A set of identities in one partition, of at most ``RANGES_MAX`` ranges."""
 
     def __init__(self) -> None:
-        self._by_origin: dict[Origin, _Ranges] = {}
+        self._by_origin: dict[RecordOrigin, _Ranges] = {}
         self._count = 0
 
     def __contains__(self, record: ReadRecord) -> bool:
@@ -71,12 +71,12 @@ class Identities:
             return False
         return record.number in ranges
 
-    def note(self, record: ReadRecord) -> None:
+    def add_record(self, record: ReadRecord) -> None:
         """Add ``record``, if it was read with its identity."""
         if (origin := origin_of(record)) is not None and record.number is not None:
             self.add(origin, record.number)
 
-    def add(self, origin: Origin, start: int, count: int = 1) -> None:
+    def add(self, origin: RecordOrigin, start: int, count: int = 1) -> None:
         """Add ``count`` numbers from ``start`` on."""
         ranges = self._by_origin.setdefault(origin, _Ranges([], []))
         self._count += ranges.add(start, start + count)
@@ -101,7 +101,7 @@ class _Run:
     """Records with consecutive offsets in the region where they were read, and consecutive numbers of one origin."""
 
     offset: int
-    origin: Origin
+    origin: RecordOrigin
     number: int
     count: int
 
@@ -127,7 +127,7 @@ class Shown:
         else:
             self._runs.append(_Run(record.offset, origin, record.number, 1))
 
-    def take(self, end_offset: int) -> Iterator[tuple[Origin, int, int]]:
+    def dequeue(self, end_offset: int) -> Iterator[tuple[RecordOrigin, int, int]]:
         """Remove the records below ``end_offset``, and yield them: the origin, the first number, and how many."""
         while self._runs and (run := self._runs[0]).offset < end_offset:
             count = min(run.count, end_offset - run.offset)

@@ -20,7 +20,7 @@ from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, public
 from fenceline.client.session import GIVE_BACK_MS, Holding, OnLost, Session
 from fenceline.client.transport import log
-from fenceline.client.types import Owned
+from fenceline.client.types import OwnedResource
 from fenceline.client.write_access import WriteAccess
 
 Resources = str | Sequence[str] | Mapping[str, int | None]
@@ -39,7 +39,13 @@ class Owner(Holding):
     """
 
     def __init__(
-        self, client: ApiClient, session: Session, group: str | None, owned: Sequence[Owned], *, is_session_own: bool
+        self,
+        client: ApiClient,
+        session: Session,
+        group: str | None,
+        owned: Sequence[OwnedResource],
+        *,
+        is_session_own: bool,
     ) -> None:
         self._client = client
         self.group = group
@@ -119,7 +125,7 @@ def _taken(
     group: str | None,
     wait_ms: int | None,
     on_wait: OnLost | None,
-) -> Sequence[Owned]:
+) -> Sequence[OwnedResource]:
     runtime = client.runtime
     give_up = None if wait_ms is None else runtime.monotonic_ms() + wait_ms
     pause_ms = _PAUSE_FIRST_MS

@@ -46,7 +46,7 @@ _AWAY_MS = 2_000  # between two looks, from which on the caller was away
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Request(Protocol[T_co]):
+class RetriedRequest(Protocol[T_co]):
     """A request that is sent again for ``retry_ms``, each time with ``timeout_ms`` for its answer."""
 
     def __call__(self, *, retry_ms: int, timeout_ms: int) -> T_co: ...
@@ -96,7 +96,7 @@ def read_in(region: str, stay: int, record: ReadRecord) -> RegionalRecord:
 
 
 def answered(
-    runtime: Runtime, silent_ms: int, request: Request[T_co], is_over: Callable[[], bool] = lambda: False
+    runtime: Runtime, silent_ms: int, request: RetriedRequest[T_co], is_over: Callable[[], bool] = lambda: False
 ) -> T_co:
     """Send ``request`` until it gets a usable answer.
 
@@ -198,7 +198,7 @@ class RegionReader:
             self.shown[partition] = Shown()  # before a page comes
             self._fetching.add(partition, None)
 
-    def _answered(self, request: Request[T_co]) -> T_co:
+    def _answered(self, request: RetriedRequest[T_co]) -> T_co:
         return answered(self._runtime, self._wanted.silent_ms, request, self._closed.is_set)
 
     def _check_silence(self) -> None:

@@ -17,9 +17,7 @@ import httpx
 
 from fenceline.answers import Absent, parse
 from fenceline.errors import printable
-from fenceline.model.access import Claim, Hold, Lease, Ownership
-from fenceline.model.access import OwnedResource as Owned
-from fenceline.model.access import Session as SessionState
+from fenceline.model.access import Claim, Hold, Lease, OwnedResource, Ownership, SessionState
 from fenceline.model.kinds import AccessMode
 from fenceline.model.region import RegionStatus, ReplicationStatus
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord, SegmentList
@@ -34,7 +32,7 @@ __all__ = [
     "Cursor",
     "Hold",
     "Lease",
-    "Owned",
+    "OwnedResource",
     "Ownership",
     "SessionState",
 ]

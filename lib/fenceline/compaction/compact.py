@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.compaction import tombstones
-from fenceline.compaction.copy import Source, copy, newest_offsets
+from fenceline.compaction.copy import CompactionSource, copy, newest_offsets
 from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.format import keys
 from fenceline.log.checkpoint import read_head, save
@@ -63,10 +63,10 @@ class CompactionTooLarge(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
     """A compaction to be done: what is read, and the name that its files get."""
 
-    source: Source
+    source: CompactionSource
     attempt: str
     dirty_bytes: int  # about how many bytes of the log are new
     look: Instant | None = None  # when the look began that showed the log start
@@ -173,7 +173,7 @@ class Pace(NamedTuple):
         return (self.decoded_max is not None and decoded >= self.decoded_max) or self.is_over()
 
 
-def _run(partition: Partition, planned: Plan, pace: Pace) -> CompactedView:
+def _run(partition: Partition, planned: CompactionPlan, pace: Pace) -> CompactedView:
     target = planned.source.horizon
     while True:
         view = _round(partition, planned, pace)
@@ -183,7 +183,7 @@ def _run(partition: Partition, planned: Plan, pace: Pace) -> CompactedView:
         planned = following
 
 
-def _round(partition: Partition, planned: Plan, pace: Pace) -> CompactedView:
+def _round(partition: Partition, planned: CompactionPlan, pace: Pace) -> CompactedView:
     read = 0
 
     def on_read(size: int) -> None:
@@ -203,7 +203,7 @@ def _round(partition: Partition, planned: Plan, pace: Pace) -> CompactedView:
     return swap(partition, view)
 
 
-def check_kept(partition: Partition, planned: Plan) -> None:
+def check_kept(partition: Partition, planned: CompactionPlan) -> None:
     """Check that what was read was part of the log: of what was collected meanwhile, late creates may be there.
 
     Raises:
@@ -212,7 +212,7 @@ def check_kept(partition: Partition, planned: Plan) -> None:
     """
     if planned.look is not None and partition.context.is_within(limits.GC_GRACE_MS // 2, planned.look):
         return
-    partition.look()
+    partition.refresh()
     if partition.log_start > planned.source.start:
         raise Unavailable("the log start moved beyond what a compaction was reading; compact again")
 
@@ -220,7 +220,7 @@ def check_kept(partition: Partition, planned: Plan) -> None:
 # The plan
 
 
-def plan(partition: Partition) -> Plan | None:
+def plan(partition: Partition) -> CompactionPlan | None:
     """Return what a compaction would do now; ``None`` if the view's horizon is the last stable offset.
 
     The checkpoint is brought to the log's end first. So every transaction that was aborted below the horizon has its
@@ -254,7 +254,7 @@ def plan(partition: Partition) -> Plan | None:
     return replace(planned, dirty_bytes=head.state.bytes - trimmed)
 
 
-def plan_of(head: Head, attempt: str, *, is_by_timestamp: bool = False) -> Plan | None:
+def plan_of(head: Head, attempt: str, *, is_by_timestamp: bool = False) -> CompactionPlan | None:
     """Return the compaction that this head asks for. Bytes that were trimmed since the last one count as new.
 
     Beside a view of another order the view is made of the log alone, which has what that view left out.
@@ -269,7 +269,7 @@ def plan_of(head: Head, attempt: str, *, is_by_timestamp: bool = False) -> Plan 
     view = head.view_by(is_by_timestamp=is_by_timestamp)
     base = 0 if view is None else view.horizon
     start = min(max(base, head.log_start), horizon)
-    source = Source(
+    source = CompactionSource(
         view,
         head.log_start,
         start,
@@ -278,7 +278,7 @@ def plan_of(head: Head, attempt: str, *, is_by_timestamp: bool = False) -> Plan 
         is_by_timestamp=is_by_timestamp,
         beyond=head.compaction_horizon,
     )
-    return Plan(source, attempt + BY_TIMESTAMP if is_by_timestamp else attempt, dirty_bytes(head.state, view))
+    return CompactionPlan(source, attempt + BY_TIMESTAMP if is_by_timestamp else attempt, dirty_bytes(head.state, view))
 
 
 def _want(partition: Partition, horizon: int) -> None:
@@ -325,7 +325,7 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
                 return head.view
             if not is_whole:
                 # The files go when the topic is deleted, and when another view reaches as far: look which it is.
-                partition.look()
+                partition.refresh()
                 what = (
                     "a new compacted view lacks files, or has others; it was not put in force: run 'fenceline verify'"
                 )

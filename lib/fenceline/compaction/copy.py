@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 from fenceline import limits
-from fenceline.compaction.writer import Place, ViewWriter, origin_of
+from fenceline.compaction.writer import ViewAttempt, ViewWriter, origin_of
 from fenceline.format.batch import BatchHeader, StoredRecord
 from fenceline.format.segment import Segment, decode_stored, read_segment
 from fenceline.log.checkpoint_items import CompactedView
@@ -37,7 +37,7 @@ Batch = tuple[Segment, int, BatchHeader]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CompactionSource:
     """The view before, and the part of the log after it: what a compaction reads."""
 
     view: CompactedView | None
@@ -70,7 +70,7 @@ class Newest:
 
 def newest_offsets(
     partition: Partition,
-    source: Source,
+    source: CompactionSource,
     *,
     keys_max: int,
     on_read: OnRead = lambda _: None,
@@ -110,7 +110,7 @@ def newest_offsets(
 
 
 def copy(
-    partition: Partition, source: Source, newest: Newest, attempt: str, *, on_read: OnRead = lambda _: None
+    partition: Partition, source: CompactionSource, newest: Newest, attempt: str, *, on_read: OnRead = lambda _: None
 ) -> CompactedView:
     """Create the files of the view of all that lies below ``newest.horizon``, and return it. It is not in force.
 
@@ -120,7 +120,7 @@ def copy(
         StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
     """
     horizon = newest.horizon
-    files = ViewWriter(partition.context, Place(partition.topic_id, partition.partition, horizon, attempt))
+    files = ViewWriter(partition.context, ViewAttempt(partition.topic_id, partition.partition, horizon, attempt))
     kept = _Kept(source, newest, source.deletes_below(horizon), partition.context.region)
     if source.view is not None:
         view = ViewFiles(partition.context, partition.topic_id, partition.partition, source.view)
@@ -137,7 +137,7 @@ def copy(
 class _Kept:
     """What is kept: records without a key, and of each key the newest, unless that is a tombstone that may go."""
 
-    source: Source
+    source: CompactionSource
     newest: Newest
     deletes_to: int
     region: str
@@ -179,7 +179,7 @@ class _Kept:
         return record.value is not None or record.offset >= self.deletes_to
 
 
-def _ranking(source: Source, segment: Segment, region: str) -> Callable[[StoredRecord], Any]:
+def _ranking(source: CompactionSource, segment: Segment, region: str) -> Callable[[StoredRecord], Any]:
     """Return what gives a segment's records their ranks: of one key the record of the greatest rank is the newest."""
     if not source.is_by_timestamp:
         return attrgetter("offset")
@@ -194,7 +194,9 @@ def _digest(key: bytes) -> bytes:
 # Reading the log
 
 
-def committed(partition: Partition, source: Source, end: int, on_read: OnRead = lambda _: None) -> Iterator[Batch]:
+def committed(
+    partition: Partition, source: CompactionSource, end: int, on_read: OnRead = lambda _: None
+) -> Iterator[Batch]:
     """Yield the data batches with offsets from the source's start to ``end`` that were not aborted.
 
     Every transaction below ``end`` has ended. The whole log's part may be read as several, each from its own start.

@@ -32,7 +32,7 @@ _NO_PRODUCER = -1  # producer id and epoch of a batch without a producer
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ViewAttempt:
     """Where a view's files go: one attempt at a view of one partition, up to ``horizon``."""
 
     topic_id: str
@@ -60,7 +60,7 @@ class ViewWriter:
     """
 
     def __init__(
-        self, context: Context, place: Place, *, made_at: int | None = None, is_repeatable: bool = False
+        self, context: Context, place: ViewAttempt, *, made_at: int | None = None, is_repeatable: bool = False
     ) -> None:
         self.files: list[ViewFile] = []
         self._context = context
@@ -160,7 +160,7 @@ class ViewWriter:
         return self._origins.index(origin)
 
 
-def view_of(place: Place, files: Sequence[ViewFile]) -> CompactedView:
+def view_of(place: ViewAttempt, files: Sequence[ViewFile]) -> CompactedView:
     """Return the view that these files make. It is not in force."""
     return CompactedView(
         place.horizon,

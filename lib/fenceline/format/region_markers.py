@@ -34,7 +34,7 @@ def _lenient(parse: Callable[[Mapping[str, Any]], T | None], value: Mapping[str,
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SnapshotRequest:
     """A region asks others for a snapshot."""
 
     snapshot_id: str
@@ -45,17 +45,17 @@ class Request:
         return {"id": self.snapshot_id, "round": ROUND, "topic_id": self.topic_id, "regions": list(self.regions)}
 
     @classmethod
-    def from_value(cls, value: Mapping[str, Any]) -> Request | None:
+    def from_value(cls, value: Mapping[str, Any]) -> SnapshotRequest | None:
         return _lenient(cls._parsed, value)
 
     @classmethod
-    def _parsed(cls, value: Mapping[str, Any]) -> Request:
+    def _parsed(cls, value: Mapping[str, Any]) -> SnapshotRequest:
         _check_round(value)
         return cls(_id(value["id"]), _id(value["topic_id"]), _names(value["regions"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class SnapshotResponse:
     """A region answers a REQUEST: where it has it, and what it had of the others there."""
 
     snapshot_id: str
@@ -77,11 +77,11 @@ class Response:
         }
 
     @classmethod
-    def from_value(cls, value: Mapping[str, Any]) -> Response | None:
+    def from_value(cls, value: Mapping[str, Any]) -> SnapshotResponse | None:
         return _lenient(cls._parsed, value)
 
     @classmethod
-    def _parsed(cls, value: Mapping[str, Any]) -> Response:
+    def _parsed(cls, value: Mapping[str, Any]) -> SnapshotResponse:
         _check_round(value)
         position = _number(value["position"])
         origins, taken = _pairs(value["origins"]), _pairs(value.get("taken", {}))

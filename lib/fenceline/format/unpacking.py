@@ -24,7 +24,7 @@ from fenceline.runtime import Runtime
 _Key: TypeAlias = tuple[str, int, int, int]  # the write id, and the batch's base offset, CRC and size
 
 
-class Place(NamedTuple):
+class PayloadPosition(NamedTuple):
     """The place where a record begins in a batch's payload. All records before it have lower offsets."""
 
     offset: int
@@ -32,14 +32,14 @@ class Place(NamedTuple):
     position: int
 
 
-_FIRST = Place(0, 0, 0)
+_FIRST = PayloadPosition(0, 0, 0)
 
 
 class _Known(NamedTuple):
     """One remembered batch: its payload, and places in it."""
 
     payload: memoryview | None  # None if the segment holds it uncompressed
-    places: tuple[Place, ...]  # the newest last
+    places: tuple[PayloadPosition, ...]  # the newest last
 
 
 class UnpackedBatches:
@@ -51,7 +51,7 @@ class UnpackedBatches:
         self._bytes = 0
         self._batches: OrderedDict[_Key, _Known] = OrderedDict()
 
-    def find(self, key: _Key, offset: int) -> tuple[memoryview | None, Place]:
+    def find(self, key: _Key, offset: int) -> tuple[memoryview | None, PayloadPosition]:
         """Return a batch's payload, if it is remembered, and the last known place that is not after ``offset``."""
         with self._lock:
             known = self._batches.get(key)
@@ -60,7 +60,7 @@ class UnpackedBatches:
             self._batches.move_to_end(key)
         return known.payload, max((place for place in known.places if place.offset <= offset), default=_FIRST)
 
-    def note(self, key: _Key, payload: memoryview | None, place: Place) -> None:
+    def note(self, key: _Key, payload: memoryview | None, place: PayloadPosition) -> None:
         """Remember a place, and the payload if none is remembered; the batches used least lately are dropped for it."""
         size = 0 if payload is None else len(payload)
         if size > self._bytes_max:
@@ -120,7 +120,7 @@ class Unpacking:
         """Remember the record with this offset, which followed ``taken`` others here, as the next one to read."""
         first, position = self._window
         number = self._place.number + taken
-        place = Place(offset, number, compression.position_behind(self._payload, position, number - first))
+        place = PayloadPosition(offset, number, compression.position_behind(self._payload, position, number - first))
         is_in_segment = not self._is_known and self._header.codec == 0
         self._unpacked.note(self._key, None if is_in_segment else self._kept(), place)
 

@@ -22,7 +22,7 @@ from fenceline.log.checkpoint_items import Head, aborted_items, producer_from_va
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
-from fenceline.log.state import FOLD_VERSION, AbortedTransaction, PartitionState, ProducerState
+from fenceline.log.state import FOLD_VERSION, AbortedRange, PartitionState, ProducerState
 from fenceline.ports import Change, Check, Item, ItemKey, ItemValue, Put, StoreFact, Unavailable, VersionMoved
 
 
@@ -150,7 +150,7 @@ def while_alive(partition: Partition) -> Check:
     return Check(key, item.version)
 
 
-def _aborted_steps(partition: Partition, aborted: AbortedTransaction) -> list[_Step]:
+def _aborted_steps(partition: Partition, aborted: AbortedRange) -> list[_Step]:
     def step(key: ItemKey, value: Mapping[str, ItemValue]) -> _Step:
         def put() -> Change:
             return Put(key, value, partition.context.runtime.fresh_version(), expected=None)

@@ -23,9 +23,9 @@ from fenceline.log import region_state_items
 from fenceline.log.region_state import Origin
 from fenceline.log.state import (
     FOLD_VERSION,
-    AbortedTransaction,
+    AbortedRange,
     BatchEvent,
-    OpenTransaction,
+    OngoingTransaction,
     PartitionState,
     ProducerState,
 )
@@ -100,7 +100,7 @@ class Head:
     # Every long transaction that was aborted from here on has its second item. ``None``: an older version wrote this.
     long_aborted_from: int | None = None
     # What the stored form of some open transactions is: most checkpoints have those of the one before.
-    packed_open: tuple[Mapping[int, OpenTransaction], bytes] | None = field(default=None, compare=False, repr=False)
+    packed_open: tuple[Mapping[int, OngoingTransaction], bytes] | None = field(default=None, compare=False, repr=False)
 
     @property
     def next_offset(self) -> int:
@@ -154,7 +154,7 @@ class Head:
             session_id=value["session_id"],
             access_offset=value.get("access_offset", -1),  # absent in version 1, which has seen no ACCESS marker
             open_transactions={
-                p: OpenTransaction(epoch, first, time)
+                p: OngoingTransaction(epoch, first, time)
                 for p, epoch, first, time in _OPEN.iter_unpack(value["open_transactions"])
             },
             origins=region_state_items.with_more(_unpack_origins(value["origins"]), value.get("regions", b"")),
@@ -237,18 +237,18 @@ def producer_from_value(value: Mapping[str, Any]) -> tuple[ProducerState, int]:
         value["last_sequence"],
         window,
         value["time"],
-        None if open_ is None else OpenTransaction(*open_),
+        None if open_ is None else OngoingTransaction(*open_),
     )
     return state, value["folded_to"]
 
 
-def length_class(aborted: AbortedTransaction) -> int:
+def length_class(aborted: AbortedRange) -> int:
     """Return n, where the transaction's length in offsets is at least 4**n and below 4**(n + 1)."""
     return ((aborted.last_offset - aborted.first_offset).bit_length() - 1) // 2
 
 
 def aborted_items(
-    topic_id: str, partition: int, aborted: AbortedTransaction
+    topic_id: str, partition: int, aborted: AbortedRange
 ) -> Sequence[tuple[ItemKey, Mapping[str, ItemValue]]]:
     """Return the items of an aborted transaction: one, and a second one of a long transaction."""
     last_offset, length, value = aborted.last_offset, length_class(aborted), aborted_to_value(aborted)
@@ -258,7 +258,7 @@ def aborted_items(
     return [(key, value) for key in item_keys]
 
 
-def aborted_to_value(aborted: AbortedTransaction) -> dict[str, Any]:
+def aborted_to_value(aborted: AbortedRange) -> dict[str, Any]:
     return {
         "producer_id": aborted.producer_id,
         "first_offset": aborted.first_offset,
@@ -267,7 +267,5 @@ def aborted_to_value(aborted: AbortedTransaction) -> dict[str, Any]:
     }
 
 
-def aborted_from_value(value: Mapping[str, Any]) -> AbortedTransaction:
-    return AbortedTransaction(
-        value["producer_id"], value["first_offset"], value["last_offset"], value["last_stable_offset"]
-    )
+def aborted_from_value(value: Mapping[str, Any]) -> AbortedRange:
+    return AbortedRange(value["producer_id"], value["first_offset"], value["last_offset"], value["last_stable_offset"])

@@ -29,7 +29,7 @@ from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.segment_index import SegmentIndex
 from fenceline.log.state import (
     FOLD_VERSION,
-    AbortedTransaction,
+    AbortedRange,
     Folded,
     PartitionState,
     ProducerEvent,
@@ -94,7 +94,7 @@ class Partition:
         self.head_version: int | None = None
         self.view_files: ViewFiles | None = None  # of the compacted view that a reader read last
         self.base = 0  # the items hold everything below it
-        self.aborted: list[AbortedTransaction] = []  # ended at or above `base`
+        self.aborted: list[AbortedRange] = []  # ended at or above `base`
         self.touched: dict[int, int] = {}  # producers that appended at or above `base`: their last offset there
         self.segments_since_checkpoint = 0
         self.checkpointed_ms = context.runtime.monotonic_ms()
@@ -165,16 +165,16 @@ class Partition:
             is_going_allowed: Whether the topic may be going; a new look is then taken in any case.
 
         Raises:
-            StaleTopicId, Unavailable: As ``look``.
+            StaleTopicId, Unavailable: As ``refresh``.
         """
         with self.lock:  # model: Append, "look is young at create"
             if self.has_young_look and not is_going_allowed:
                 return self.log_start <= offset
-        self.look(is_going_allowed=is_going_allowed)
+        self.refresh(is_going_allowed=is_going_allowed)
         return self.log_start <= offset
 
-    def take_look(self, found: Mapping[ItemKey, Item], look: Instant, *, is_going_allowed: bool = False) -> TopicItem:
-        """Adopt the items that a look found; ``look_at`` reads those of many partitions together.
+    def adopt_look(self, found: Mapping[ItemKey, Item], look: Instant, *, is_going_allowed: bool = False) -> TopicItem:
+        """Adopt the items that a look found; ``refresh_all`` reads those of many partitions together.
 
         Args:
             found: The items; a missing head means that there is no checkpoint yet.
@@ -412,7 +412,7 @@ class Partition:
 
     # Brought up to date by the stores, with the lock not held
 
-    def look(self, *, is_going_allowed: bool = False) -> TopicItem:
+    def refresh(self, *, is_going_allowed: bool = False) -> TopicItem:
         """Read the topic's item and the head in one call, and adopt what they say.
 
         Raises:
@@ -420,16 +420,16 @@ class Partition:
             Unavailable: The items could not be read.
         """
         look = self.context.instant()
-        return self.take_look(self.context.items.get(self.look_keys), look, is_going_allowed=is_going_allowed)
+        return self.adopt_look(self.context.items.get(self.look_keys), look, is_going_allowed=is_going_allowed)
 
     @property
     def topic(self) -> Topic:
         """Return the topic as the last look showed it; look, if there was none.
 
         Raises:
-            StaleTopicId, Unavailable: As ``look``.
+            StaleTopicId, Unavailable: As ``refresh``.
         """
-        return (self._topic or self.look()).topic
+        return (self._topic or self.refresh()).topic
 
     def catch_up(self) -> None:
         """Fold every segment after the state: by listings, the segments of each fetched side by side.
@@ -529,12 +529,12 @@ class Partition:
         What it met is damage if the log start has not passed where it began: then nothing that it read was collected.
 
         Raises:
-            StaleTopicId, CorruptLogError, Unavailable: As ``look`` and ``catch_up``; the next use opens it again.
+            StaleTopicId, CorruptLogError, Unavailable: As ``refresh`` and ``catch_up``; the next use opens it again.
         """
         damage: CorruptLogError | None = None
         start = 0
         while True:
-            self.look(is_going_allowed=is_going_allowed)
+            self.refresh(is_going_allowed=is_going_allowed)
             with self.lock:
                 if damage is not None and self.has_young_head and self.log_start <= start:
                     raise damage
@@ -562,9 +562,9 @@ class Partition:
         It takes two calls, however many segments there are by now. Where none follows the head, the log was followed.
 
         Raises:
-            StaleTopicId, Unavailable: As ``look``, or the object store could not be asked.
+            StaleTopicId, Unavailable: As ``refresh``, or the object store could not be asked.
         """
-        self.look()
+        self.refresh()
         with self.lock:
             resets, start, seen = self._resets, self.state.next_offset, self.seen_end
         after = self.segment_key(start - 1) if start else ""
@@ -650,8 +650,8 @@ class Partition:
             self.open()  # the process was frozen: `state` may not have been the log's
 
 
-def look_at(partitions: Sequence[Partition]) -> None:
-    """Look at the items of several partitions of one incarnation, all read together; as ``Partition.look`` for each.
+def refresh_all(partitions: Sequence[Partition]) -> None:
+    """Look at the items of several partitions of one incarnation, all read together; as ``Partition.refresh`` for each.
 
     Raises:
         StaleTopicId: The name no longer leads to this incarnation.
@@ -663,7 +663,7 @@ def look_at(partitions: Sequence[Partition]) -> None:
     look = context.instant()
     found = context.read_items(sorted({key for partition in partitions for key in partition.look_keys}))
     for partition in partitions:
-        partition.take_look(found, look)
+        partition.adopt_look(found, look)
 
 
 def _later(known: Instant | None, look: Instant | None) -> Instant | None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fenceline import limits
 from fenceline.format import control
-from fenceline.format.region_markers import Positions, Request, Response, SnapshotMark
+from fenceline.format.region_markers import Positions, SnapshotMark, SnapshotRequest, SnapshotResponse
 from fenceline.format.segment import Replicated
 
 Counts: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, an own number of its records)
@@ -82,7 +82,7 @@ def skipped(known: Origin | None, topic_id: str, to_offset: int, count: int) -> 
     return replace(after, start=after.count)
 
 
-class Answer(NamedTuple):
+class SnapshotAnswer(NamedTuple):
     """One region's answer to a REQUEST: its position in its own log, and what it had of others there.
 
     Attributes:
@@ -101,7 +101,7 @@ class Answer(NamedTuple):
         return {**self.origins, **self.taken}
 
 
-class Asked(NamedTuple):
+class OpenSnapshotRequest(NamedTuple):
     """An own REQUEST that no SNAPSHOT has completed.
 
     Attributes:
@@ -116,7 +116,7 @@ class Asked(NamedTuple):
     records: int
     origins: Counts
     regions: tuple[str, ...]
-    answers: Mapping[str, Answer] = MappingProxyType({})
+    answers: Mapping[str, SnapshotAnswer] = MappingProxyType({})
     local: int | None = None
     starts: Counts = MappingProxyType({})
 
@@ -168,7 +168,7 @@ class CompletedSnapshot(NamedTuple):
 class RegionState(NamedTuple):
     """What a log says about regions, but for its positions in other logs."""
 
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[OpenSnapshotRequest, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     snapshots: tuple[CompletedSnapshot, ...] = ()
     requested_at: int = 0  # ms, of the newest own REQUEST
@@ -188,7 +188,7 @@ class RegionState(NamedTuple):
 NOTHING = RegionState()
 
 
-class Place(NamedTuple):
+class MarkerPosition(NamedTuple):
     """Where a marker lies, and what lies below it."""
 
     offset: int
@@ -200,20 +200,20 @@ class Place(NamedTuple):
     origin_topic_id: str | None  # that region's
 
 
-def fold(state: RegionState, marker_type: int, value: Mapping[str, Any], place: Place) -> RegionState:
+def fold(state: RegionState, marker_type: int, value: Mapping[str, Any], place: MarkerPosition) -> RegionState:
     """Fold a marker of a type that changes nothing else."""
     return _bounded(_folded(state, marker_type, value, place))
 
 
-def _folded(state: RegionState, marker_type: int, value: Mapping[str, Any], place: Place) -> RegionState:
+def _folded(state: RegionState, marker_type: int, value: Mapping[str, Any], place: MarkerPosition) -> RegionState:
     match marker_type:
         case control.SNAPSHOT_REQUEST:
-            request = Request.from_value(value)
+            request = SnapshotRequest.from_value(value)
             if request is None:
                 return state
             return _requested(state, request, place) if place.origin is None else _asked_by(state, request, place)
         case control.SNAPSHOT_RESPONSE:
-            response = Response.from_value(value)
+            response = SnapshotResponse.from_value(value)
             return state if response is None else _answered(state, response, place)
         case control.SNAPSHOT if place.origin is None:
             mark = SnapshotMark.from_value(value)
@@ -223,9 +223,9 @@ def _folded(state: RegionState, marker_type: int, value: Mapping[str, Any], plac
     return state
 
 
-def _requested(state: RegionState, request: Request, place: Place) -> RegionState:
+def _requested(state: RegionState, request: SnapshotRequest, place: MarkerPosition) -> RegionState:
     young = [asked for asked in state.asked if asked.is_young(place.time)]
-    asked = Asked(request.snapshot_id, place.time, place.records, taken(place.origins), request.regions)
+    asked = OpenSnapshotRequest(request.snapshot_id, place.time, place.records, taken(place.origins), request.regions)
     return state._replace(
         asked=(*young, asked)[-limits.SNAPSHOTS_UNDER_WAY_MAX :],
         requested_at=place.time,
@@ -233,7 +233,7 @@ def _requested(state: RegionState, request: Request, place: Place) -> RegionStat
     )
 
 
-def _asked_by(state: RegionState, request: Request, place: Place) -> RegionState:
+def _asked_by(state: RegionState, request: SnapshotRequest, place: MarkerPosition) -> RegionState:
     origin, topic_id = place.origin, place.origin_topic_id
     if origin is None or topic_id is None or request.topic_id != topic_id or place.region not in request.regions:
         return state
@@ -244,7 +244,7 @@ def _asked_by(state: RegionState, request: Request, place: Place) -> RegionState
     return state._replace(unanswered=(*others, *same[1 - limits.SNAPSHOTS_UNDER_WAY_MAX :], new))
 
 
-def _answered(state: RegionState, response: Response, place: Place) -> RegionState:
+def _answered(state: RegionState, response: SnapshotResponse, place: MarkerPosition) -> RegionState:
     if place.origin is None:
         question = response.to, response.snapshot_id
         left = tuple(one for one in state.unanswered if (one.origin, one.snapshot_id) != question)
@@ -256,18 +256,20 @@ def _answered(state: RegionState, response: Response, place: Place) -> RegionSta
     # What it had of this region lies below the REQUEST here.
     third = {origin: one for origin, one in response.origins.items() if origin != place.region}
     had = {origin: one for origin, one in response.taken.items() if origin in third}
-    answer = Answer(response.topic_id, response.position, third, had)
+    answer = SnapshotAnswer(response.topic_id, response.position, third, had)
     return state._replace(asked=tuple(_with(asked, response, place.origin, answer) for asked in state.asked))
 
 
-def _with(asked: Asked, response: Response, region: str, answer: Answer) -> Asked:
+def _with(
+    asked: OpenSnapshotRequest, response: SnapshotResponse, region: str, answer: SnapshotAnswer
+) -> OpenSnapshotRequest:
     is_awaited = asked.snapshot_id == response.snapshot_id and region in asked.regions
     if not is_awaited or region in asked.answers:  # the first answer counts; model: Snapshot, "the first answer counts"
         return asked
     return asked._replace(answers={**asked.answers, region: answer})
 
 
-def _completed(state: RegionState, mark: SnapshotMark, place: Place) -> RegionState:
+def _completed(state: RegionState, mark: SnapshotMark, place: MarkerPosition) -> RegionState:
     """Fold a SNAPSHOT: it completes its REQUEST, and replaces all older ones."""
     at = next((at for at, asked in enumerate(state.asked) if asked.snapshot_id == mark.snapshot_id), None)
     done = CompletedSnapshot(mark.snapshot_id, mark.local, mark.positions, mark.starts, mark.is_final, place.time)
@@ -289,7 +291,7 @@ def reached(state: RegionState, origins: Mapping[str, Origin], end: int) -> Regi
     # model: Snapshot, "from says what is missing"
     starts = {region: (origin.topic_id, origin.start) for region, origin in origins.items()}
 
-    def matched(asked: Asked) -> Asked:
+    def matched(asked: OpenSnapshotRequest) -> OpenSnapshotRequest:
         absent = never_here(asked, here)
         is_matched = asked.local is None and _is_matched(asked, {**here, **absent})
         return asked._replace(local=end, starts={**starts, **absent}) if is_matched else asked
@@ -297,7 +299,7 @@ def reached(state: RegionState, origins: Mapping[str, Origin], end: int) -> Regi
     return _bounded(state._replace(asked=tuple(map(matched, state.asked))))
 
 
-def never_here(asked: Asked, here: Counts) -> Counts:
+def never_here(asked: OpenSnapshotRequest, here: Counts) -> Counts:
     """Return the third regions for which L does not wait, each with the last number that any answer had of it.
 
     None of their records is here, and they were not asked: they may have been removed before this region came. No
@@ -314,7 +316,7 @@ def never_here(asked: Asked, here: Counts) -> Counts:
     return found if len({*here, *found}) <= limits.ORIGINS_MAX else {}  # so that a marker can name them all
 
 
-def _is_matched(asked: Asked, known: Counts) -> bool:
+def _is_matched(asked: OpenSnapshotRequest, known: Counts) -> bool:
     """Return True if each region has answered, and all that it had of third regions is known, too (I21)."""
     # model: Snapshot, "wait for the counts"
     return all(

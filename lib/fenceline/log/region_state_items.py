@@ -13,12 +13,12 @@ from typing import Any
 
 from fenceline.log.region_state import (
     NOTHING,
-    Answer,
-    Asked,
     CompletedSnapshot,
     Counts,
+    OpenSnapshotRequest,
     Origin,
     RegionState,
+    SnapshotAnswer,
     Unanswered,
 )
 
@@ -74,14 +74,14 @@ def unpacked(data: bytes, next_offset: int = 0) -> RegionState:
     given_from, given = value.get("given", (next_offset, {}))
     return RegionState(
         asked=tuple(
-            Asked(
+            OpenSnapshotRequest(
                 **{
                     **one,
                     "origins": _counts(one["origins"]),
                     "regions": tuple(one["regions"]),
                     "starts": _counts(one["starts"]),
                     "answers": {
-                        region: Answer(topic_id, position, _counts(origins), _counts(taken))
+                        region: SnapshotAnswer(topic_id, position, _counts(origins), _counts(taken))
                         for region, (topic_id, position, origins, taken) in one["answers"].items()
                     },
                 }

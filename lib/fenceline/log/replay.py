@@ -23,7 +23,7 @@ from fenceline.format.checksummed import get_checked, with_checksum
 from fenceline.format.segment import Segment, base_of, corrupt, parse_segment
 from fenceline.log.checkpoint_items import Head, producer_from_value, producer_to_value
 from fenceline.log.context import Context
-from fenceline.log.state import AbortedTransaction, PartitionState, ProducerState, advance, apply
+from fenceline.log.state import AbortedRange, PartitionState, ProducerState, advance, apply
 from fenceline.ports import AlreadyExists, Damaged, NotFound, Object, ObjectSummary, Unavailable
 
 UNREADABLE = (ValueError, KeyError, TypeError, struct.error)  # raised when JSON of ours is read that was changed
@@ -36,7 +36,7 @@ class Replay:
     log_start: int = 0
     state: PartitionState = field(default_factory=PartitionState)
     producers: dict[int, ProducerState] = field(default_factory=dict)
-    aborted: list[AbortedTransaction] = field(default_factory=list)
+    aborted: list[AbortedRange] = field(default_factory=list)
     began_at: int = 0  # the offset of the object under ``state/`` that it began with
 
     def confirms(self, producer_id: int, known: ProducerState) -> bool:

@@ -29,7 +29,7 @@ _PLAIN_ENDS = {
 }
 
 
-class Ends(NamedTuple):
+class TransactionEnds(NamedTuple):
     """The ends of transactions in one segment.
 
     Attributes:
@@ -48,9 +48,9 @@ class SegmentEnds:
         self._lock = runtime.lock()
         self._ends_max = ends_max
         self._count = 0  # of the producers in them; a segment without any counts as one
-        self._segments: OrderedDict[tuple[str, str, int], Ends] = OrderedDict()
+        self._segments: OrderedDict[tuple[str, str, int], TransactionEnds] = OrderedDict()
 
-    def of(self, segment: Segment) -> Ends:
+    def of(self, segment: Segment) -> TransactionEnds:
         """Return the ends in a segment.
 
         Raises:
@@ -63,7 +63,7 @@ class SegmentEnds:
             if known is not None:
                 self._segments.move_to_end(key)
                 return known
-        found = Ends(segment.next_offset - 1, _ends(segment))
+        found = TransactionEnds(segment.next_offset - 1, _ends(segment))
         with self._lock:
             if self._segments.setdefault(key, found) is found:
                 self._count += _size(found)
@@ -73,7 +73,7 @@ class SegmentEnds:
         return found
 
 
-def _size(ends: Ends) -> int:
+def _size(ends: TransactionEnds) -> int:
     return max(len(ends.by_producer), 1)
 
 

@@ -24,7 +24,7 @@ from fenceline.log.region_state import Origin, RegionState
 FOLD_VERSION = 3  # stored with each checkpoint; raise it when the state gains a member or a meaning
 
 
-class OpenTransaction(NamedTuple):
+class OngoingTransaction(NamedTuple):
     """A transaction that its producer has not ended in this partition."""
 
     producer_epoch: int
@@ -33,7 +33,7 @@ class OpenTransaction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedRange:
     """A transaction that ended by ABORT: its batches lie in [first_offset, last_offset)."""
 
     producer_id: int
@@ -50,7 +50,7 @@ class PartitionState(NamedTuple):
     access_mode: str = "Shared"
     session_id: str | None = None  # the exclusive session's
     access_offset: int = -1  # of the ACCESS marker in force; -1 before the first
-    open_transactions: Mapping[int, OpenTransaction] = {}  # by producer id, in the order of their first offsets
+    open_transactions: Mapping[int, OngoingTransaction] = {}  # by producer id, in the order of their first offsets
     origins: Mapping[str, Origin] = {}  # by region
     records: int = 0  # data records
     bytes: int = 0  # stored
@@ -104,7 +104,7 @@ class ProducerState:
     last_sequence: int  # -1 after a marker
     window: tuple[BatchEvent, ...]  # its last five batches of this epoch, oldest first
     time: int  # ms, appended-at of the last append, markers included
-    open: OpenTransaction | None = None
+    open: OngoingTransaction | None = None
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Folded(NamedTuple):
 
     state: PartitionState
     events: Sequence[tuple[int, ProducerEvent]]  # (producer id, event), in offset order
-    aborted: Sequence[AbortedTransaction]
+    aborted: Sequence[AbortedRange]
 
 
 def apply(state: PartitionState, segment: Segment, *, region: str) -> Folded:
@@ -136,7 +136,7 @@ def apply(state: PartitionState, segment: Segment, *, region: str) -> Folded:
             f"offset={state.next_offset} next={segment.base_offset}"
         )
     events: list[tuple[int, ProducerEvent]] = []
-    aborted: list[AbortedTransaction] = []
+    aborted: list[AbortedRange] = []
     for position, header in segment.batches:
         folded = apply_batch(state, header, segment.body, position, metadata=segment.metadata, region=region)
         state = folded.state
@@ -174,7 +174,7 @@ def apply_batch(
         return Folded(state, (), ())
     event = batch_event(header, metadata.appended_at)
     if header.is_transactional and header.producer_id not in state.open_transactions:
-        transaction = OpenTransaction(header.producer_epoch, header.base_offset, metadata.appended_at)
+        transaction = OngoingTransaction(header.producer_epoch, header.base_offset, metadata.appended_at)
         state = state._replace(open_transactions={**state.open_transactions, header.producer_id: transaction})
     return Folded(state, ((header.producer_id, event),), ())
 
@@ -232,7 +232,7 @@ def _apply_region_marker(
         value = control.parse_marker(body, position, header).value
     except MalformedBatch:
         return state
-    place = region_state.Place(
+    place = region_state.MarkerPosition(
         offset=header.base_offset,
         time=metadata.appended_at,
         records=before.records,
@@ -255,10 +255,10 @@ def _apply_marker(
             left = dict(state.open_transactions)
             del left[header.producer_id]
             state = state._replace(open_transactions=left)
-        aborted: tuple[AbortedTransaction, ...] = ()
+        aborted: tuple[AbortedRange, ...] = ()
         if ended is not None and marker.type == control.ABORT:
             stable = state.last_stable_offset(0)
-            aborted = (AbortedTransaction(header.producer_id, ended.first_offset, header.base_offset, stable),)
+            aborted = (AbortedRange(header.producer_id, ended.first_offset, header.base_offset, stable),)
         event = MarkerEvent(header.base_offset, header.producer_epoch, time)
         return Folded(state, ((header.producer_id, event),), aborted)
     if marker.type == control.ACCESS:
@@ -301,7 +301,7 @@ def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:
     window = state.window if state is not None and follows else ()
     open_ = state.open if state is not None else None
     if open_ is None and event.is_transactional:
-        open_ = OpenTransaction(event.producer_epoch, event.base_offset, event.time)
+        open_ = OngoingTransaction(event.producer_epoch, event.base_offset, event.time)
     window = (*window, event)[-limits.PRODUCER_WINDOW_BATCHES :]
     return ProducerState(event.producer_epoch, event.last_sequence, window, event.time, open_)
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log.context import Instant
-from fenceline.log.partition import LookAgain, Partition, look_at
+from fenceline.log.partition import LookAgain, Partition, refresh_all
 from fenceline.log.state import PartitionState
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.results import Bounds
@@ -42,7 +42,7 @@ def verified_tail(partition: Partition) -> Tail:
     """
     state: PartitionState | None = None
     if partition.is_fresh:
-        looks: list[Callable[[], PartitionState | TopicItem]] = [partition.look, partition.verified]
+        looks: list[Callable[[], PartitionState | TopicItem]] = [partition.refresh, partition.verified]
         with suppress(LookAgain):  # what is known may not be the log: it is followed anew
             _, seen = partition.context.runtime.gather(looks)
             state = seen if isinstance(seen, PartitionState) else None
@@ -63,7 +63,7 @@ def verified_tails(partitions: Sequence[Partition], use: Callable[[Partition, Ta
     """
     if not partitions:
         return []
-    look_at(partitions)
+    refresh_all(partitions)
 
     def used(partition: Partition) -> T:
         if not partition.is_fresh:

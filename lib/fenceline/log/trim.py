@@ -54,6 +54,6 @@ def keep_state(partition: Partition, log_start: int) -> None:
         number,
         log_start,
         segments_max=limits.STATE_SEGMENTS_MAX,
-        expiration_ms=partition.look().topic.setting("producer.id.expiration.ms"),
+        expiration_ms=partition.refresh().topic.setting("producer.id.expiration.ms"),
         is_over=lambda: context.runtime.monotonic_ms() >= until_ms,
     )

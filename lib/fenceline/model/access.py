@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated, NamedTuple
 
 from fenceline import limits
 from fenceline.answers import LEFT_OUT, Absent, After, OneOf, Titled, Whole
@@ -46,7 +46,7 @@ class Hold(NamedTuple):
 
 @Titled("ShownSession")
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionState:
     """A session as it is now."""
 
     session_id: str
@@ -84,44 +84,11 @@ class Claim:
         return self.state == GRANTED
 
 
-@dataclass(frozen=True, slots=True)
-class Producer:
-    """A named producer, with the principal of its session."""
-
-    producer_name: str
-    session_id: str
-    principal: str  # of its session; other principals are shown only the beginning of the session's id
-    access_mode: str
-    state: str  # GRANTED or QUEUED
-    topic_epochs: Mapping[int, int]
-    next_offsets: Mapping[int, int]
-    expires_at: int
-    client_name: str | None  # of its session
-    since: int | None  # when it was granted, or queued
-    queue_position: int | None = None  # of a queued one: 0 is the next in line
-
-    def shown_to(self, principal: str) -> Claim:
-        """Return it as a principal is shown it."""
-        is_own = self.principal == principal
-        return Claim(
-            self.producer_name,
-            self.session_id if is_own else self.session_id[:8],
-            cast("AccessMode", self.access_mode),
-            self.state,
-            self.topic_epochs,
-            self.next_offsets,
-            self.expires_at,
-            self.queue_position,
-            self.client_name,
-            self.since,
-        )
-
-
 class ProducerPage(NamedTuple):
     """Some of a topic's producers, chosen by their names: those that hold access, and those that wait for it."""
 
-    producers: Sequence[Producer]  # by name
-    waiting: Sequence[Producer]  # in line
+    producers: Sequence[Claim]  # by name
+    waiting: Sequence[Claim]  # in line
     has_more: bool  # after the last name of both
 
 

@@ -24,7 +24,7 @@ class SubscriptionEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SubscriptionIncarnation:
     """A subscription of one incarnation of a topic.
 
     Attributes:
@@ -78,7 +78,7 @@ class SubscriptionPage(NamedTuple):
 class ShownSubscription:
     """A subscription with some of its cursors, and whether there are more partitions."""
 
-    subscription: Subscription
+    subscription: SubscriptionIncarnation
     cursors: Sequence[Cursor]
     has_more: bool
 

@@ -22,8 +22,8 @@ from fenceline.format.batch import TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import LONG_CLASS, aborted_from_value
 from fenceline.log.partition import Partition
-from fenceline.log.segment_ends import Ends
-from fenceline.log.state import AbortedTransaction, OpenTransaction, PartitionState
+from fenceline.log.segment_ends import TransactionEnds
+from fenceline.log.state import AbortedRange, OngoingTransaction, PartitionState
 from fenceline.log.tail import verified_tail
 
 _FIRST_ITEMS = 32  # read before it is known whether more are needed
@@ -43,7 +43,7 @@ class Outcomes:
         self._segments = segments
         self._state = state
         self._left = iter(segments)  # those whose ends were not asked for yet
-        self._ahead: deque[Ends] = deque()  # of the others, as far as they are not behind the last batch
+        self._ahead: deque[TransactionEnds] = deque()  # of the others, as far as they are not behind the last batch
         self._later: set[int] | None = None
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -90,11 +90,11 @@ class Outcomes:
         return {transaction.producer_id for transaction in search.run(set(left))} & left.keys()
 
 
-def _is_open(open_: OpenTransaction | None, offset: int) -> bool:
+def _is_open(open_: OngoingTransaction | None, offset: int) -> bool:
     return open_ is not None and open_.first_offset <= offset
 
 
-def aborted_between(partition: Partition, start: int, end: int, state: PartitionState) -> Sequence[AbortedTransaction]:
+def aborted_between(partition: Partition, start: int, end: int, state: PartitionState) -> Sequence[AbortedRange]:
     """Return, in the order in which they ended, the aborted transactions that overlap [start, end).
 
     Args:
@@ -106,7 +106,7 @@ def aborted_between(partition: Partition, start: int, end: int, state: Partition
     return _Search(partition, start, end, state.next_offset).run()
 
 
-def overlapping(aborted: Sequence[AbortedTransaction], start: int, end: int) -> Iterator[AbortedTransaction]:
+def overlapping(aborted: Sequence[AbortedRange], start: int, end: int) -> Iterator[AbortedRange]:
     """Yield those of ``aborted`` that overlap [start, end); they are in the order in which they ended."""
     for at in range(bisect_left(aborted, start, key=lambda t: t.last_offset), len(aborted)):
         transaction = aborted[at]
@@ -125,7 +125,7 @@ class _Search:
     end: int
     next_offset: int  # of the state below which all that ended is to be found
 
-    def run(self, producers: set[int] | None = None) -> list[AbortedTransaction]:
+    def run(self, producers: set[int] | None = None) -> list[AbortedRange]:
         """Return them in the order in which they ended, and maybe others.
 
         Args:
@@ -138,7 +138,7 @@ class _Search:
                 self._read_classes(found, scanned + 1, base)
         return [found[last] for last in sorted(found) if found[last].first_offset < self.end]
 
-    def _of_memory(self) -> tuple[dict[int, AbortedTransaction], int, int | None]:
+    def _of_memory(self) -> tuple[dict[int, AbortedRange], int, int | None]:
         """Return those that ended since the checkpoint, by their ends; where it is; and where long ones are indexed."""
         partition = self.partition
         while True:
@@ -152,7 +152,7 @@ class _Search:
 
     def _scan(
         self,
-        found: dict[int, AbortedTransaction],
+        found: dict[int, AbortedRange],
         base: int,
         indexed_from: int | None,
         producers: set[int] | None,
@@ -172,17 +172,17 @@ class _Search:
                 return transaction.last_offset
         return None
 
-    def _read_classes(self, found: dict[int, AbortedTransaction], lowest_end: int, base: int) -> None:
+    def _read_classes(self, found: dict[int, AbortedRange], lowest_end: int, base: int) -> None:
         """Add the long transactions that ended at or after ``lowest_end``: each class beside the others."""
         lengths = range(LONG_CLASS, (self.next_offset.bit_length() - 1) // 2 + 1)
         calls = [partial(self._read_class, length, lowest_end, base) for length in lengths]
         for transactions in self.partition.context.runtime.gather(calls):
             found.update((t.last_offset, t) for t in transactions)
 
-    def _read_class(self, length: int, lowest_end: int, base: int) -> list[AbortedTransaction]:
+    def _read_class(self, length: int, lowest_end: int, base: int) -> list[AbortedRange]:
         """Return those of one class of lengths: none that began below ``end`` ends later than its class allows."""
         highest_end = self.end + 4 ** (length + 1)
-        transactions: list[AbortedTransaction] = []
+        transactions: list[AbortedRange] = []
         prefix, sort_of = keys.long_aborted_prefix(length), partial(keys.long_aborted_sort, length)
         for transaction in self._items(prefix, sort_of, lowest_end):
             if transaction.last_offset >= min(highest_end, base):
@@ -192,7 +192,7 @@ class _Search:
                 break
         return transactions
 
-    def _items(self, prefix: str, sort_of: Callable[[int], str], lowest_end: int) -> Iterator[AbortedTransaction]:
+    def _items(self, prefix: str, sort_of: Callable[[int], str], lowest_end: int) -> Iterator[AbortedRange]:
         partition = self.partition
         sort = keys.partition_items(partition.topic_id, partition.partition)
         after, limit = sort_of(lowest_end - 1) if lowest_end else "", min(_FIRST_ITEMS, limits.LIST_MAX)

@@ -33,7 +33,7 @@ class BatchIdentity(NamedTuple):
         return replace(record, origin=self.origin, origin_topic_id=self.topic_id, number=number)
 
 
-class Identities:
+class PageIdentities:
     """The identities of the records on one page, whose segments follow each other."""
 
     def __init__(self, partition: Partition) -> None:

@@ -29,14 +29,14 @@ from fenceline.model.requests import ReadRequest
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
 from fenceline.read.aborted import Outcomes
 from fenceline.read.ahead import limit_of, tail_and_lines
-from fenceline.read.identities import Identities
+from fenceline.read.identities import PageIdentities
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.read.time_search import find_timestamp
 
 SinkT = TypeVar("SinkT", "RecordSink", "BatchSink")
 
 
-class Reader:
+class PartitionReader:
     """A reader of one partition, a page at a time.
 
     Args:
@@ -325,7 +325,7 @@ class RecordSink(_Sink):
         self._unpacked = partition.context.unpacked
         # A view keeps regions, and no numbers: of a compacted read each record has its region alone.
         self._region = partition.context.region if request.is_identified and request.is_compacted else None
-        self._identities = Identities(partition) if request.is_identified and self._region is None else None
+        self._identities = PageIdentities(partition) if request.is_identified and self._region is None else None
         self._acknowledged = acknowledged
         self._left_records = request.max_records
         self._left_bytes = request.max_bytes

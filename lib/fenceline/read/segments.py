@@ -309,7 +309,7 @@ def _entries(
     if not described:
         return []
     start, end = described[0].base, described[-1].end
-    aborted: Sequence[log_state.AbortedTransaction] = ()
+    aborted: Sequence[log_state.AbortedRange] = ()
     if not _is_all_records(metadata_of(partition, start), start, state, state.next_offset):
         aborted = aborted_between(partition, start, end, state)
     return [

@@ -20,7 +20,7 @@ from fenceline.model.topic import Topic
 from fenceline.ports import Item, NotFound
 
 
-class Lost(NamedTuple):
+class LostIncarnation(NamedTuple):
     """An incarnation that no item names."""
 
     topic_id: str
@@ -32,7 +32,7 @@ class Lost(NamedTuple):
         return self.topic_id if self.topic is None else self.topic.name
 
 
-def lost_topics(context: Context) -> Iterator[Lost]:
+def lost_topics(context: Context) -> Iterator[LostIncarnation]:
     """Yield the incarnations that no item names, and whose newest topic object is not DELETE's mark or can't be read.
 
     Raises:
@@ -48,20 +48,20 @@ def lost_topics(context: Context) -> Iterator[Lost]:
         except NotFound:  # collected meanwhile
             continue
         except CorruptLogError as error:
-            yield Lost(topic_id, None, error.detail)
+            yield LostIncarnation(topic_id, None, error.detail)
             continue
         # Ask anew: the topic may have been created meanwhile.
         if not item.is_going and not is_known(context, topic_id):
             topic = item.topic
             what = f"topic_id={topic_id} created_at={topic.created_at} partitions={topic.partitions}"
-            yield Lost(
+            yield LostIncarnation(
                 topic_id,
                 topic,
                 f"objects name this topic, and no item does; if its items are lost, rebuild them: {what}",
             )
 
 
-def lost_segments(context: Context) -> Iterator[Lost]:
+def lost_segments(context: Context) -> Iterator[LostIncarnation]:
     """Yield the incarnations that have segments, but no topic object and no item: a rebuild would not find them.
 
     Raises:
@@ -73,7 +73,7 @@ def lost_segments(context: Context) -> Iterator[Lost]:
         is_named = topic_id in known or context.objects.list(keys.topic_prefix(topic_id), limit=1)
         if not is_named and not is_known(context, topic_id):
             what = f"log/{topic_id}/ holds segments, and topic/{topic_id}/ has no object that names their topic"
-            yield Lost(topic_id, None, f"{what}; restore it from a backup")
+            yield LostIncarnation(topic_id, None, f"{what}; restore it from a backup")
 
 
 def first_segments(context: Context) -> Iterator[str]:

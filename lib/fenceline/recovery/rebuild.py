@@ -27,7 +27,7 @@ from fenceline.log.topic_item import TopicItem
 from fenceline.log.topic_objects import read_topic
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Delete, ItemKey, ItemValue, Put, VersionMoved
-from fenceline.recovery.lost_items import Lost, lost_segments, newest_objects
+from fenceline.recovery.lost_items import LostIncarnation, lost_segments, newest_objects
 from fenceline.recovery.open_transactions import OpenTransactions
 
 NOT_EMPTY = (
@@ -53,7 +53,7 @@ class Rebuilt:
     segments: int
     records: int
     namesakes: Sequence[Namesake] = ()
-    lost: Sequence[Lost] = ()  # incarnations with segments, and nothing that names their topic
+    lost: Sequence[LostIncarnation] = ()  # incarnations with segments, and nothing that names their topic
     transactions: int = 0  # found open, and decided
 
 

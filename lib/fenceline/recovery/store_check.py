@@ -35,7 +35,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """The findings of one check."""
 
     findings: Sequence[Finding]
@@ -51,7 +51,7 @@ class Report:
         return f"the object store can't hold a log; use another: {'; '.join(broken)}"
 
 
-def probe(objects: ObjectStore, name: str, *, rounds: int = 4, racers: int = 8) -> Report:
+def probe(objects: ObjectStore, name: str, *, rounds: int = 4, racers: int = 8) -> CheckReport:
     """Race ``racers`` threads to create one key, in each round a fresh one.
 
     Args:
@@ -63,7 +63,7 @@ def probe(objects: ObjectStore, name: str, *, rounds: int = 4, racers: int = 8) 
     return _reported(objects, name, [(ONE_WINS, lambda prefix: _race(objects, prefix, rounds, racers))])
 
 
-def examine(objects: ObjectStore, name: str, *, rounds: int = 50, racers: int = 8) -> Report:
+def examine(objects: ObjectStore, name: str, *, rounds: int = 50, racers: int = 8) -> CheckReport:
     """Look at every property that the protocol depends on, and race as ``probe`` does, for longer.
 
     Args:
@@ -89,7 +89,7 @@ class _Broken(Exception):
 _Look = tuple[str, Callable[[str], None]]
 
 
-def _reported(objects: ObjectStore, name: str, looks: Sequence[_Look]) -> Report:
+def _reported(objects: ObjectStore, name: str, looks: Sequence[_Look]) -> CheckReport:
     prefix = f"{PROBE_PREFIX}{name}/"
     findings = []
     try:
@@ -103,7 +103,7 @@ def _reported(objects: ObjectStore, name: str, looks: Sequence[_Look]) -> Report
     finally:
         for found in objects.list(prefix, limit=1_000_000):
             objects.delete(found.key)
-    return Report(findings)
+    return CheckReport(findings)
 
 
 def _read(objects: ObjectStore, prefix: str) -> None:

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.replay import Replay
-from fenceline.log.state import OpenTransaction
+from fenceline.log.state import OngoingTransaction
 from fenceline.model.topic import Topic
 from fenceline.ports import Item, ItemKey, NotFound
 from fenceline.subscriptions.cursor_store import query
 from fenceline.subscriptions.items import cursor_from_value, subscription_from_item
-from fenceline.transactions.hanging import Found, find, is_hanging, is_named
+from fenceline.transactions.hanging import FoundProducerId, find, is_hanging, is_named
 from fenceline.transactions.item import TransactionItem
 
 
@@ -48,14 +48,16 @@ def _open(context: Context, topic: Topic, partition: int, replay: Replay) -> Ite
             yield _finding(found[producer_id], producer_id, transaction)
 
 
-def _is_named_here(found: Found, producer_id: int, transaction: OpenTransaction, topic_id: str, partition: int) -> bool:
+def _is_named_here(
+    found: FoundProducerId, producer_id: int, transaction: OngoingTransaction, topic_id: str, partition: int
+) -> bool:
     item = found.item
     return (
         item is not None and is_named(item, producer_id, transaction.producer_epoch) and item.names(topic_id, partition)
     )
 
 
-def _finding(found: Found, producer_id: int, transaction: OpenTransaction) -> str:
+def _finding(found: FoundProducerId, producer_id: int, transaction: OngoingTransaction) -> str:
     which = f"producer_id={producer_id} producer_epoch={transaction.producer_epoch}"
     which += f" first_offset={transaction.first_offset}"
     if is_hanging(found.known, found.item, transaction.producer_epoch):

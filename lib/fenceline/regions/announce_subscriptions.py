@@ -35,7 +35,7 @@ from fenceline.log.partition import Partitions
 from fenceline.ports import NoAnswer, StoreFact, VersionMoved
 from fenceline.regions.partition_job import PartitionJob, append_marker
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.cursor_store import Stored, change_of
+from fenceline.subscriptions.cursor_store import StoredCursor, change_of
 from fenceline.subscriptions.items import SubscriptionItem
 
 PARTITION = 0  # the one with these UPDATEs
@@ -44,7 +44,7 @@ _AROUND_BYTES = 256  # of a marker's value, around its updates
 _PARTITIONS_MAX = 10_000  # of which one process remembers the last UPDATE
 
 
-def update_of(subscription: SubscriptionItem, due: Stored | None = None) -> Update:
+def update_of(subscription: SubscriptionItem, due: StoredCursor | None = None) -> Update:
     """Return what is said of a subscription: that it exists, and what is due of its cursor."""
     advice = {"active_region": subscription.active_region, "active_n": subscription.active_n}
     snapshot = None if due is None else due.cursor.cache.due
@@ -68,7 +68,7 @@ def pages(updates: Sequence[Update]) -> Iterator[Updates]:
         yield Updates(page)
 
 
-def send(context: Context, appender: Appender, cursors: Sequence[Stored], wait_ms: int) -> None:
+def send(context: Context, appender: Appender, cursors: Sequence[StoredCursor], wait_ms: int) -> None:
     """Append what is due of these cursors of one partition, and clear it.
 
     A cursor that moves meanwhile keeps what is due, and it is sent once more.
@@ -87,7 +87,7 @@ def send(context: Context, appender: Appender, cursors: Sequence[Stored], wait_m
         due = due[count:]
 
 
-def _clear(context: Context, stored: Stored) -> None:
+def _clear(context: Context, stored: StoredCursor) -> None:
     snapshot = stored.cursor.cache.due
     assert snapshot is not None
     for _ in range(3):
@@ -160,7 +160,7 @@ class Announcer:
             return
         with suppress(FencelineError, StoreFact, StaleTopicId):
             appender = appender_of(self._partitions, subscription.topic, subscription.topic_id, partition)
-            cursors = cursor_store.read_each(self._context, [Stored(one, partition) for one in waiting])
+            cursors = cursor_store.read_each(self._context, [StoredCursor(one, partition) for one in waiting])
             send(self._context, appender, cursors, _ACKNOWLEDGED_MS + self._context.create_ms)
 
     def _next(self, subscription: SubscriptionItem, partition: int) -> Sequence[SubscriptionItem]:

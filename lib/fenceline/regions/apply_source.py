@@ -115,7 +115,7 @@ class SourceSegments(Protocol):
             PeerProblem: The body, or a batch of it, cannot be taken. What came before it is packed.
         """
 
-    def note(self, applied: Applied) -> None:
+    def remember(self, applied: Applied) -> None:
         """Note how far the source was looked at, and what was wrong with it."""
 
 
@@ -135,7 +135,7 @@ def apply(segments: SourceSegments, appender: Appender, gather: Gather, keep: Ca
         applied = _Application(segments, appender, gather, keep).run()
     else:
         applied = Applied(0, False, segments.position, problem)
-    segments.note(applied)
+    segments.remember(applied)
     return applied
 
 

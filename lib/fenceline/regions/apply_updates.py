@@ -30,9 +30,9 @@ from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
 from fenceline.regions.partition_job import PartitionJob
 from fenceline.subscriptions import backlog, cursor_store
-from fenceline.subscriptions.cursor_store import Stored, change_of
+from fenceline.subscriptions.cursor_store import StoredCursor, change_of
 from fenceline.subscriptions.cursors import exists
-from fenceline.subscriptions.items import Cursor, Heard, SubscriptionItem, subscription_from_item
+from fenceline.subscriptions.items import CursorItem, Heard, SubscriptionItem, subscription_from_item
 from fenceline.subscriptions.lifecycle import creation, new_subscription
 
 
@@ -130,7 +130,7 @@ class _Room:
         self._job = job
         self._made: Counter[str] | None = None
 
-    def take(self, region: str) -> bool:
+    def claim(self, region: str) -> bool:
         """Take the room of one; return ``False`` if there is none."""
         if self._made is None:
             items = cursor_store.query(self._job.context, keys.subscription_items(self._job.partition.topic_id))
@@ -155,11 +155,11 @@ def _apply(job: PartitionJob, tail: Tail, found: ReceivedUpdate, room: _Room) ->
             if known is not None and not known.replicate_subscription_state:
                 return True
             if known is None and not has_room:
-                has_room = room.take(found.sender)
+                has_room = room.claim(found.sender)
                 if not has_room:
                     return True
             owner = _created(job, found) if known is None else known
-            stored = Stored(owner, partition.partition)
+            stored = StoredCursor(owner, partition.partition)
             if known is not None:
                 (stored,) = cursor_store.read(context, owner, [partition.partition])
             cursor = moved(partition, tail, stored.cursor, found)
@@ -205,7 +205,7 @@ def _of_subscription(
     return () if changed is known else [change_of(known, changed)]
 
 
-def moved(partition: Partition, tail: Tail, cursor: Cursor, found: ReceivedUpdate) -> Cursor | None:
+def moved(partition: Partition, tail: Tail, cursor: CursorItem, found: ReceivedUpdate) -> CursorItem | None:
     """Return the cursor as an UPDATE moves it; ``None`` if it does not.
 
     Raises:

@@ -89,7 +89,7 @@ class DirectSource:
             is_stopped=is_stopped,
         )
 
-    def note(self, topic_id: str, position: Origin | None, resume: ResumePoint, number: int | None) -> None:
+    def remember(self, topic_id: str, position: Origin | None, resume: ResumePoint, number: int | None) -> None:
         """Note how far the source was looked at beyond a position.
 
         Args:
@@ -125,7 +125,7 @@ class DirectSource:
             is_long = answer.has_more and resume.end < answer.bounds.last_stable_offset
             if resume.entries or (is_long and not answers_left):
                 return DirectSegments(self, position, topic.topic_id, resume, answer.bounds.last_stable_offset, is_long)
-            self.note(topic.topic_id, position, resume, resume.number)
+            self.remember(topic.topic_id, position, resume, resume.number)
             if not is_long:
                 return None
             if note is not None and resume.end <= note.to:
@@ -221,7 +221,7 @@ class DirectSegments:
         for one in looked_at(entry, body, start=start, stable=self.stable, count=self.taken, number=self._number):
             if one.batch is not None:
                 packer.make_room(one.decoded)
-                packer.take([one.batch], records=one.records, number=one.number)
+                packer.add([one.batch], records=one.records, number=one.number)
                 self._is_left = False
             packer.pass_by(one.next_offset, chain)
             self._number = one.number
@@ -229,16 +229,16 @@ class DirectSegments:
                 self._passed = self.resume._replace(end=one.next_offset, chain=chain), one.number
             yield one.decoded
 
-    def note(self, applied: Applied) -> None:
+    def remember(self, applied: Applied) -> None:
         """Note how far the source was looked at, and what was wrong with it."""
         source, peers = self.source, self.source.peers
         if self._passed is not None and not applied.is_whole:
             # No append shows it: else the next turn, or another process, would fetch these segments again.
-            source.note(self.topic_id, self.position, *self._passed)
+            source.remember(self.topic_id, self.position, *self._passed)
         if applied.problem is not None:
             source.note_problem(applied.problem, source.position, is_stopped=True)
         elif applied.is_whole:
-            source.note(self.topic_id, applied.position, self.resume, self._number)
+            source.remember(self.topic_id, applied.position, self.resume, self._number)
             if self.position != applied.position:
                 # This process has just taken what it would compare.
                 peers.note_compared(source.name, self.topic_id)

@@ -22,9 +22,9 @@ from fenceline.ports import VersionMoved
 from fenceline.regions import announce_subscriptions, apply_updates, snapshots
 from fenceline.regions.partition_job import APPEND_MS, PartitionJob
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursor_store import StoredCursor
 from fenceline.subscriptions.cursors import exists, noted
-from fenceline.subscriptions.items import Cursor, SubscriptionItem, subscription_from_item
+from fenceline.subscriptions.items import CursorItem, SubscriptionItem, subscription_from_item
 from fenceline.subscriptions.snapshot_cache import LAGGING_SNAPSHOTS
 
 
@@ -44,8 +44,8 @@ class Due:
     tail: Tail | None = None
     has_updates: bool = False
     has_answers: bool = False
-    moves: Sequence[tuple[Stored, Cursor]] = ()
-    cursors: Sequence[Stored] = ()
+    moves: Sequence[tuple[StoredCursor, CursorItem]] = ()
+    cursors: Sequence[StoredCursor] = ()
     unannounced: Sequence[SubscriptionItem] = ()
     request_in: int | None = None
 
@@ -100,23 +100,23 @@ def _replicated(job: PartitionJob) -> list[SubscriptionItem]:
     return [one for one in map(subscription_from_item, items) if one.replicate_subscription_state]
 
 
-def _cursors(job: PartitionJob, known: Sequence[SubscriptionItem]) -> list[Stored]:
-    return cursor_store.read_each(job.context, [Stored(one, job.partition.partition) for one in known])
+def _cursors(job: PartitionJob, known: Sequence[SubscriptionItem]) -> list[StoredCursor]:
+    return cursor_store.read_each(job.context, [StoredCursor(one, job.partition.partition) for one in known])
 
 
-def _is_active(stored: Stored) -> bool:
+def _is_active(stored: StoredCursor) -> bool:
     """Return True if a consumer of this region moved the cursor, or may have, since an UPDATE last did."""
     is_active = stored.cursor.cache.is_active
     return stored.subscription.is_active if is_active is None else is_active
 
 
-def _moves(job: PartitionJob, tail: Tail, found: Sequence[Stored]) -> list[tuple[Stored, Cursor]]:
+def _moves(job: PartitionJob, tail: Tail, found: Sequence[StoredCursor]) -> list[tuple[StoredCursor, CursorItem]]:
     """Return the cursors that newer snapshots concern: each has passed one, or lags behind sixteen of them.
 
     A cursor that an UPDATE moved last sends nothing: all regions have that UPDATE.
     """
     completed = tail.state.regions.snapshots
-    moves: list[tuple[Stored, Cursor]] = []
+    moves: list[tuple[StoredCursor, CursorItem]] = []
     for stored in found:
         before = stored.cursor.cache
         if not before.unseen(completed) or not _is_active(stored):
@@ -157,10 +157,10 @@ def perform(job: PartitionJob) -> int | None:
     return next_ms if has_all else 0
 
 
-def _write(job: PartitionJob, stored: Stored, cursor: Cursor) -> Stored | None:
+def _write(job: PartitionJob, stored: StoredCursor, cursor: CursorItem) -> StoredCursor | None:
     """Write what became due of a cursor, and return it as it is then; ``None`` if a consumer moved it meanwhile."""
     move = cursor_store.move(job.context, stored, cursor)
     with suppress(VersionMoved):  # that move has noted what is due itself
         cursor_store.write(job.context, [move], exists(stored))
-        return Stored(stored.subscription, stored.partition, cursor, stored.chunks, move.cursor.version)
+        return StoredCursor(stored.subscription, stored.partition, cursor, stored.chunks, move.cursor.version)
     return None

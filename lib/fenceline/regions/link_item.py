@@ -71,7 +71,7 @@ def further(one: ScanNote | None, other: ScanNote | None) -> ScanNote | None:
     return max(one, other, key=lambda note: (note.to, note.chain != "")) if is_same else one
 
 
-class Seen(NamedTuple):
+class PeerSeen(NamedTuple):
     """What a process knew of a peer when it last wrote the item.
 
     Attributes:
@@ -101,7 +101,7 @@ class LinkValue(NamedTuple):
     again: int = 0
     applied_to: int = 0
     notes: Mapping[tuple[str, str], ScanNote] = {}
-    seen: Mapping[str, Seen] = {}
+    seen: Mapping[str, PeerSeen] = {}
 
     def to_value(self) -> dict[str, Any]:
         """Return the item's value. Stored names are never renamed."""
@@ -132,7 +132,7 @@ def value_of(item: Item | None) -> LinkValue:
             (origin, peer): ScanNote(life, next_offset, to, number, chains.get((origin, peer, to), ""))
             for origin, peer, life, next_offset, to, number in value["notes"]
         },
-        {peer: Seen(*seen) for peer, seen in value["seen"].items()},
+        {peer: PeerSeen(*seen) for peer, seen in value["seen"].items()},
     )
 
 
@@ -140,7 +140,7 @@ class Link:
     """One process's hold of a partition's link item.
 
     Attributes:
-        value: The item as this process last read or wrote it. What a round changes goes into it by ``note``, and is
+        value: The item as this process last read or wrote it. What a round changes goes into it by ``remember``, and is
             stored when the lease is renewed or left.
     """
 
@@ -173,7 +173,7 @@ class Link:
         """Note that UPDATEs below ``offset`` were applied. It is stored when the lease is renewed or left."""
         self.value = self.value._replace(applied_to=max(offset, self.value.applied_to))
 
-    def note(self, notes: Mapping[tuple[str, str], ScanNote], seen: Mapping[str, Seen]) -> None:
+    def remember(self, notes: Mapping[tuple[str, str], ScanNote], seen: Mapping[str, PeerSeen]) -> None:
         """Take over what this process knows, which is stored when the lease is renewed or left."""
         known = {**self.value.seen, **seen}
         self.value = self.value._replace(notes=self._merged(notes), seen=known)

@@ -25,7 +25,7 @@ APPEND_MS = 10_000  # for one marker to be appended
 MarkerEntry = RequestEntry | ResponseEntry | SnapshotEntry | UpdateEntry
 
 
-class Link(Protocol):
+class AppliedUpdates(Protocol):
     """What a replicator remembers of a partition between two ticks. It may be lost."""
 
     @property
@@ -50,7 +50,7 @@ class PartitionJob:
     context: Context
     appender: Appender
     topic: TopicItem
-    link: Link
+    link: AppliedUpdates
     connected: Callable[[str], bool]
     there: Callable[[str], PeerTopic | None] = lambda _: None
     partition: Partition = field(init=False)

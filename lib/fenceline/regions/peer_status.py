@@ -22,7 +22,7 @@ from fenceline import limits
 from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
-from fenceline.regions.link_item import LinkValue, ScanNote, Seen, counts_for, further
+from fenceline.regions.link_item import LinkValue, PeerSeen, ScanNote, counts_for, further
 from fenceline.regions.peer import Peer, PeerProblem, PeerTopic
 from fenceline.regions.resume_point import ANOTHER_HISTORY
 from fenceline.runtime import Runtime
@@ -94,10 +94,10 @@ class PeerStatus:
         return self.problem is not None and self.problem.startswith(ANOTHER_HISTORY)
 
     @property
-    def last_known(self) -> Seen | None:
+    def last_known(self) -> PeerSeen | None:
         """Return when it last answered, or since when it has not; ``None`` if neither is known."""
         known = [at for at in (self.seen_at, self.silent_since) if at is not None]
-        return Seen(max(known), self.problem) if known else None
+        return PeerSeen(max(known), self.problem) if known else None
 
     def lag_records(self, position: Origin | None, note: ScanNote | None) -> int | None:
         """Return how many of its committed own records are not here, and not known to be aborted; ``None`` if unknown.
@@ -120,7 +120,7 @@ class PeerStatus:
 UNKNOWN = PeerStatus()
 
 
-class Asked(Protocol):
+class AskedSource(Protocol):
     """What is asked of a peer in one partition; a source."""
 
     @property
@@ -195,7 +195,7 @@ class PartitionPeers:
         """Return a peer's topic as it last showed it; ``None`` if that is not known."""
         return self.status(peer).topic
 
-    def seen(self, peers: Collection[str]) -> dict[str, Seen]:
+    def seen(self, peers: Collection[str]) -> dict[str, PeerSeen]:
         """Return when each of these peers last answered, as far as that is known."""
         statuses = self.statuses()
         known = ((peer, status.last_known) for peer, status in statuses.items() if peer in peers)
@@ -233,11 +233,11 @@ class PartitionPeers:
                 retry=Retry(known.retry.failures + 1, at_ms, position, is_stopped),
             )
 
-    def pauses(self, sources: Sequence[Asked]) -> list[int]:
+    def pauses(self, sources: Sequence[AskedSource]) -> list[int]:
         """Return for how many ms each source is not to be asked after a problem; 0 if it may be asked now."""
         return [self._pause_ms(source) for source in sources]
 
-    def _pause_ms(self, source: Asked) -> int:
+    def _pause_ms(self, source: AskedSource) -> int:
         retry = self.status(source.name).retry
         if not retry.failures or retry.position != source.position:
             return 0

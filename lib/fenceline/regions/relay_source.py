@@ -76,7 +76,7 @@ class RelaySource:
             self.peers.fail(self.name, str(problem), position)
             return None
 
-    def note(self, scanned: _Scanned, position: Origin | None) -> None:
+    def remember(self, scanned: _Scanned, position: Origin | None) -> None:
         """Note how far the peer was looked at for this position."""
         if scanned.to is not None:
             note = ScanNote(*_counts_for(scanned.life, position), scanned.to, scanned.end)
@@ -104,7 +104,7 @@ class RelaySource:
             is_long = walk.is_cut or (not walk.is_ended and answer.has_more and answer.position > (begun or 0))
             if walk.found or walk.is_cut or (is_long and not answers_left):
                 return RelaySegments(self, position, walk.topic_id, walk.taken, walk.found, scanned, is_long)
-            self.note(scanned, position)
+            self.remember(scanned, position)
             if not is_long:
                 return None
         raise AssertionError
@@ -220,17 +220,17 @@ class RelaySegments:
         decoded = max(sum(sizes), len(batches))
         if batches:
             packer.make_room(decoded)
-            packer.take(batches, records=records, number=there.count or 0)
+            packer.add(batches, records=records, number=there.count or 0)
         packer.pass_by(there.next_offset or 0, there.chain_there or "")
         yield decoded
 
-    def note(self, applied: Applied) -> None:
+    def remember(self, applied: Applied) -> None:
         """Note how far the peer was looked at, or what was wrong with a segment."""
         source = self.source
         if applied.problem is not None:
             source.peers.fail(source.name, str(applied.problem), source.position)
         elif applied.is_whole:
-            source.note(self.scanned, applied.position)
+            source.remember(self.scanned, applied.position)
 
 
 @dataclass(slots=True)

@@ -185,7 +185,7 @@ class Replicator:
                 records, next_ms = self._round(here, found, permit)
                 took += records
                 # It is stored when the lease is left.
-                link.note(here.peers.notes(), here.peers.seen(self._peers))
+                link.remember(here.peers.notes(), here.peers.seen(self._peers))
                 if permit.has_lost:
                     return RunResult(took, None)  # another process has the lease, and goes on
                 is_last = link.leave() or permit.has_expired

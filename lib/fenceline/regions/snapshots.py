@@ -19,9 +19,9 @@ from fenceline import limits
 from fenceline.append.entries.entry import Outdated
 from fenceline.append.entries.region_markers import RequestEntry, ResponseEntry, SnapshotEntry
 from fenceline.errors import InvalidRequestError
-from fenceline.format.region_markers import Positions, Request
+from fenceline.format.region_markers import Positions, SnapshotRequest
 from fenceline.log.context import StaleTopicId
-from fenceline.log.region_state import Asked, RegionState
+from fenceline.log.region_state import OpenSnapshotRequest, RegionState
 from fenceline.log.state import PartitionState
 from fenceline.model.topic import Topic
 from fenceline.regions.partition_job import PartitionJob
@@ -67,7 +67,7 @@ def _has_other_lives(regions: RegionState, asked: Mapping[str, str | None]) -> b
     return any(region in lives and life not in (None, lives[region]) for region, life in asked.items())
 
 
-def _waiting(regions: RegionState, now_ms: int, asked: Collection[str]) -> Sequence[Asked]:
+def _waiting(regions: RegionState, now_ms: int, asked: Collection[str]) -> Sequence[OpenSnapshotRequest]:
     """Return the own REQUESTs, not given up, whose answers, or what these name, are not all here.
 
     One that asked a region which was suspended or removed since may wait for ever. A new one does not ask that region.
@@ -122,7 +122,7 @@ def start(job: PartitionJob, *, snapshot_id: str | None = None) -> str:
     if not asked:
         raise none_to_ask(job.topic.topic)
     snapshot_id = snapshot_id or job.context.runtime.fresh_id()
-    outcome = job.append(RequestEntry(Request(snapshot_id, job.topic.topic.topic_id, asked)))
+    outcome = job.append(RequestEntry(SnapshotRequest(snapshot_id, job.topic.topic.topic_id, asked)))
     if isinstance(outcome, Outdated):
         raise StaleTopicId
     return snapshot_id

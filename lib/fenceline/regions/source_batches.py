@@ -56,7 +56,7 @@ class BatchRefused(PeerProblem):
         self.from_offset, self.to_offset, self.number = header.base_offset, header.next_offset, number
 
 
-class Looked(NamedTuple):
+class SourceBatch(NamedTuple):
     """A source batch that was looked at.
 
     Attributes:
@@ -102,7 +102,7 @@ def framed(entry: SegmentEntry, body: bytes) -> Sequence[tuple[int, BatchHeader]
 
 def looked_at(
     entry: SegmentEntry, body: bytes, *, start: int, stable: int, count: int, number: int | None
-) -> Iterator[Looked]:
+) -> Iterator[SourceBatch]:
     """Yield each batch of an own segment of the source that ends after ``start`` and by ``stable``.
 
     Args:
@@ -136,7 +136,7 @@ def looked_at(
         except MalformedBatch as error:
             raise BatchRefused(header, counted, str(error)) from error
         batch = None if decoded is None else stripped(body, at, header)
-        yield Looked(batch, records, counted, header.next_offset, decoded or 0)
+        yield SourceBatch(batch, records, counted, header.next_offset, decoded or 0)
 
 
 def passed_on(
@@ -281,7 +281,7 @@ class Packer:
             self.close()
         self._coming = decoded
 
-    def take(self, batches: Sequence[bytes], *, records: int, number: int) -> None:
+    def add(self, batches: Sequence[bytes], *, records: int, number: int) -> None:
         """Add batches that share a segment.
 
         Args:

@@ -21,7 +21,7 @@ from fenceline import limits
 from fenceline.log import region_state
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
-from fenceline.log.region_state import Asked, Origin
+from fenceline.log.region_state import OpenSnapshotRequest, Origin
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tails
 from fenceline.log.topic_item import TopicItem
@@ -38,7 +38,7 @@ _SLOW = "the peer answers too slowly for its lag to be known"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownTopic:
     """One incarnation of a topic, to be shown.
 
     Attributes:
@@ -339,7 +339,7 @@ def _with_problem(status: RegionStatus, problem: str | None) -> RegionStatus:
     return replace(status, problem="; ".join(filter(None, [status.problem, problem])))
 
 
-def _waiting_for(state: PartitionState, asked: Asked) -> Sequence[str]:
+def _waiting_for(state: PartitionState, asked: OpenSnapshotRequest) -> Sequence[str]:
     """Return the regions that have not answered, and those of whose records an answer names more than are here."""
     if asked.local is not None:
         return []

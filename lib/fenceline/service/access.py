@@ -19,7 +19,7 @@ from fenceline.access.ownership import own, release
 from fenceline.access.session_item import SessionItem
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context
-from fenceline.model.access import GRANTED, OwnedResource, Ownership, Producer, ProducerPage, Session
+from fenceline.model.access import GRANTED, Claim, OwnedResource, Ownership, ProducerPage, SessionState
 from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline.model.topic import Topic
 from fenceline.ports import Unavailable
@@ -54,17 +54,17 @@ class Access:
     @translated
     def create_session(
         self, *, lease_ms: int | None = None, client_name: str | None = None, principal: str = ""
-    ) -> Session:
+    ) -> SessionState:
         """Make a session; see ``sessions.create``."""
         return sessions.create(self._context, lease_ms=lease_ms, client_name=client_name, principal=principal)
 
     @translated
-    def session(self, session_id: str, *, principal: str = "") -> Session:
-        """Return a session as it is now; see ``sessions.look``."""
-        return sessions.look(self._resolver.partitions, session_id, principal)
+    def session(self, session_id: str, *, principal: str = "") -> SessionState:
+        """Return a session as it is now; see ``sessions.read``."""
+        return sessions.read(self._resolver.partitions, session_id, principal)
 
     @translated
-    def heartbeat(self, session_id: str, *, principal: str = "") -> Session:
+    def heartbeat(self, session_id: str, *, principal: str = "") -> SessionState:
         """Renew a live session's lease; see ``sessions.heartbeat``."""
         return sessions.heartbeat(self._resolver.partitions, session_id, principal)
 
@@ -73,10 +73,10 @@ class Access:
         """End a session with all that it holds; see ``sessions.close``."""
         sessions.close(self._resolver.partitions, session_id, principal, self._note)
 
-    def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
+    def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Claim:
         """Take write access, or a place in the line; one in line is polled for ``wait_ms``. See ``Claiming.claim``."""
 
-        def make(incarnation: Topic) -> Producer:
+        def make(incarnation: Topic) -> Claim:
             producer = self._claiming.claim(incarnation, request, principal, self._deadline())
             if producer.state == GRANTED or request.wait_ms == 0:
                 return producer
@@ -89,25 +89,27 @@ class Access:
 
     def producer(
         self, topic: str, producer_name: str, *, session_id: str | None = None, wait_ms: int = 0, principal: str = ""
-    ) -> Producer:
-        """Return a producer as it is now; under its session, a poll; see ``Waiting.poll`` and ``producers.look``."""
+    ) -> Claim:
+        """Return a producer as it is now; under its session, a poll; see ``Waiting.poll`` and ``producers.read``."""
 
-        def look(incarnation: Topic) -> Producer:
+        def look(incarnation: Topic) -> Claim:
             if session_id is None:
-                return named_producers.look(self._resolver.partitions, incarnation, producer_name)
+                return named_producers.read(self._resolver.partitions, incarnation, producer_name, principal)
             return self._poll(incarnation, producer_name, session_id, wait_ms, principal)
 
         return self._resolver.in_incarnation(topic, look)
 
-    def _poll(self, incarnation: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Producer:
+    def _poll(self, incarnation: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Claim:
         waiting = Waiting(self._resolver.partitions, self._claiming)
         return waiting.poll(incarnation, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms)
 
-    def producers(self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX) -> ProducerPage:
+    def producers(
+        self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX, principal: str = ""
+    ) -> ProducerPage:
         """Return producers of a topic, and those that wait in line; see ``claims.producers.listed``."""
 
         def listed(incarnation: Topic) -> ProducerPage:
-            return named_producers.listed(self._context, incarnation, start_after=start_after, limit=limit)
+            return named_producers.listed(self._context, incarnation, principal, start_after=start_after, limit=limit)
 
         return self._resolver.in_incarnation(topic, listed)
 
@@ -137,5 +139,5 @@ class Access:
 
     @translated
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
-        """Return the owner of a resource, with its generation and token; see ``release.look``."""
-        return release.look(self._resolver.partitions, resource, group=group, principal=principal)
+        """Return the owner of a resource, with its generation and token; see ``release.read_owner``."""
+        return release.read_owner(self._resolver.partitions, resource, group=group, principal=principal)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fenceline.regions.announce_subscriptions import Announcer
     from fenceline.regions.peer import Peers
     from fenceline.service.access import Access
-    from fenceline.service.partitions import Partitions
+    from fenceline.service.partitions import PartitionRequests
     from fenceline.service.replication import Replication
     from fenceline.service.subscriptions import Subscriptions
     from fenceline.service.topics import Topics
@@ -81,18 +81,18 @@ class Log:
         return Topics(self.context, self._resolver, self._timeout_ms)
 
     @property
-    def partitions(self) -> Partitions:
+    def partitions(self) -> PartitionRequests:
         """Reads, offsets, segments, trims, compactions and checkpoints of one partition."""
-        from fenceline.service.partitions import Partitions
+        from fenceline.service.partitions import PartitionRequests
 
-        return Partitions(self._resolver, self._held)
+        return PartitionRequests(self._resolver, self._held)
 
     @property
     def access(self) -> Access:
         """Sessions, claims and ownership."""
         from fenceline.service.access import Access
 
-        return Access(self.context, self._resolver, self.producing.sessions.note, self._timeout_ms)
+        return Access(self.context, self._resolver, self.producing.sessions.remember, self._timeout_ms)
 
     @property
     def subscriptions(self) -> Subscriptions:

@@ -25,27 +25,30 @@ if TYPE_CHECKING:
     from fenceline.model.requests import ReadRequest
     from fenceline.model.results import BatchPage, Offsets, Page, PartitionList, SegmentList
     from fenceline.model.transaction import ShownProducerState
-    from fenceline.read.reader import Reader
+    from fenceline.read.reader import PartitionReader
 
 
-class Partitions:
+class PartitionRequests:
     """The partitions of all topics. Safe to share between threads.
 
     Args:
-        held: Ends what is due of the transactions that hold a reader of a partition up; see ``Reader``.
+        held: Ends what is due of the transactions that hold a reader of a partition up; see ``PartitionReader``.
     """
 
     def __init__(self, resolver: PartitionResolver, held: Callable[[Partition, Tail], bool] | None = None) -> None:
         self._resolver = resolver
         self._held = held
 
-    def _reader(self, partition: Partition) -> Reader:
-        from fenceline.read.reader import Reader
+    def _reader(self, partition: Partition) -> PartitionReader:
+        from fenceline.read.reader import PartitionReader
 
-        return Reader(partition, None if self._held is None else partial(self._held, partition))
+        return PartitionReader(partition, None if self._held is None else partial(self._held, partition))
 
     def read(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> Page:
-        """Return a page of records, if the session may read as its group; see ``Reader.page`` and ``guard_group``."""
+        """Return a page of records, if the session may read as its group.
+
+        See ``PartitionReader.page`` and ``guard_group``.
+        """
         from fenceline.access.ownership.read_guard import guarded
 
         return self._resolver.with_partition(
@@ -55,7 +58,7 @@ class Partitions:
         )
 
     def read_batches(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> BatchPage:
-        """Return a page of whole batches, if the session may read as its group; see ``Reader.batches``."""
+        """Return a page of whole batches, if the session may read as its group; see ``PartitionReader.batches``."""
         from fenceline.access.ownership.read_guard import guarded
 
         return self._resolver.with_partition(
@@ -133,7 +136,7 @@ class Partitions:
         from fenceline.read.producer_states import producers_at_tail
 
         def states(found: Partition) -> tuple[Sequence[ShownProducerState], bool]:
-            expiration_ms = found.look().topic.setting("producer.id.expiration.ms")
+            expiration_ms = found.refresh().topic.setting("producer.id.expiration.ms")
             return producers_at_tail(found, start_after, limit, expiration_ms)
 
         return self._resolver.with_partition(topic, partition, states)
@@ -203,7 +206,7 @@ class Partitions:
         Raises:
             InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
         """
-        topic = self._resolver.look(name).item.topic
+        topic = self._resolver.refresh(name).item.topic
         if not 0 <= partition < topic.partitions:
             raise model_topic.unknown_partition(topic, partition)
         if not topic.is_compacted:

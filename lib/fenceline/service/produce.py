@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fenceline.transactions.admission import Admissions
 
 
-class Sent(NamedTuple):
+class BatchSender(NamedTuple):
     """The session and the principal of a batch, and when its caller stops waiting, on the monotonic clock."""
 
     session: SessionRef | None
@@ -107,7 +107,7 @@ class Producing:
         """
         if request.transactional_id is not None and acks != -1:
             raise InvalidRequestError(f"a transactional batch needs acks -1: acks={acks}", field="acks")
-        sent = Sent(request.session, principal, self.deadline() if until_ms is None else until_ms)
+        sent = BatchSender(request.session, principal, self.deadline() if until_ms is None else until_ms)
         try:
             return self._in_incarnation(topic, partition, request, sent, acks=acks, topic_id=topic_id)
         except FencelineError as error:
@@ -115,7 +115,7 @@ class Producing:
             raise
 
     def _in_incarnation(
-        self, topic: str, partition: int, request: AppendRequest, sent: Sent, *, acks: int, topic_id: str | None
+        self, topic: str, partition: int, request: AppendRequest, sent: BatchSender, *, acks: int, topic_id: str | None
     ) -> Appended | None:
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = self._resolved(topic, partition, topic_id)
@@ -144,7 +144,7 @@ class Producing:
         from fenceline.service.by_key import share_out
 
         until_ms = self.deadline()
-        found = self._resolver.look(topic).item.topic
+        found = self._resolver.refresh(topic).item.topic
         return share_out(found, records, self._context.runtime.random()), until_ms
 
     def append_share(
@@ -185,11 +185,13 @@ class Producing:
             return self._resolver.resolve(topic, partition)
         known, is_new = self._resolver.resolve(topic, 0)
         if known.item.topic.topic_id == topic_id and partition >= known.item.topic.partitions:
-            return self._resolver.look(topic), True
+            return self._resolver.refresh(topic), True
         return known, is_new
 
     @translated
-    def _append(self, known: Known, partition: int, request: AppendRequest, sent: Sent, *, is_new: bool) -> Appended:
+    def _append(
+        self, known: Known, partition: int, request: AppendRequest, sent: BatchSender, *, is_new: bool
+    ) -> Appended:
         if known.item.object_n != known.item.n:
             # The request that wrote the item crashed before the object. A rebuild must find what is acknowledged here.
             topics.make_object(self._context, known.item)
@@ -201,23 +203,23 @@ class Producing:
             return self._send(appender, entry, sent)
         except (InvalidProducerEpochError, OutOfOrderSequenceNumberError):
             # A remembered producer expires by the topic's configuration, which may be old.
-            entry = prepare(appender.partition.look().topic, request, self._context.runtime.now_ms())
+            entry = prepare(appender.partition.refresh().topic, request, self._context.runtime.now_ms())
             return self._send(appender, entry, sent)
 
     def prepared(self, partition: Partition, topic: Topic, request: AppendRequest, *, is_new: bool) -> BatchEntry:
         """Judge a request by the topic's configuration. A refusal, and any expectation, needs a look of its own."""
         now_ms = self._context.runtime.now_ms
         if not is_new and (self._item_age_ms == 0 or names_expectation(request.expected_offset)):
-            topic, is_new = partition.look().topic, True
+            topic, is_new = partition.refresh().topic, True
         try:
             return prepare(topic, request, now_ms())
         except FencelineError:
             if is_new:
                 raise
         self._resolver.forget(topic.name)
-        return prepare(partition.look().topic, request, now_ms())
+        return prepare(partition.refresh().topic, request, now_ms())
 
-    def _send(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
+    def _send(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> Appended:
         """Append a batch under the session that it names, or under none.
 
         Raises:
@@ -237,14 +239,14 @@ class Producing:
             answer = self._append_admitted(appender, _under(entry, status), sent)
         except (ProducerFencedError, SessionExpiredError):
             # Only a fresh look shows whether the session was severed, or fenced, or granted something since.
-            fresh = status if is_new else sessions.look(ref, partition, sent.principal)
+            fresh = status if is_new else sessions.read_status(ref, partition, sent.principal)
             if fresh == status:
                 raise
             answer = self._append_admitted(appender, _under(entry, fresh), sent)
         sessions.renew(ref, partition)
         return answer
 
-    def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
+    def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> Appended:
         """Append a batch, after the admissions that its check asks for.
 
         Where the log names an exclusive session, its end is written first. Where the batch would open a transaction
@@ -279,7 +281,7 @@ class Producing:
             assert isinstance(answer, Appended)
             return answer
 
-    def _admitted_early(self, appender: Appender, entry: BatchEntry, sent: Sent) -> BatchEntry:
+    def _admitted_early(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> BatchEntry:
         """Return the batch with its admission, where it is asked for while the batch would wait in the queue.
 
         A refusal is left to the queue's check: what is created meanwhile may be the batch itself.
@@ -292,7 +294,9 @@ class Producing:
         except FixError:
             return entry
 
-    def _admitted(self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, sent: Sent) -> BatchEntry:
+    def _admitted(
+        self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, sent: BatchSender
+    ) -> BatchEntry:
         from fenceline.model.transaction import ProducerPair
 
         header, transactional_id = entry.batch.header, entry.terms.transactional_id

@@ -34,7 +34,7 @@ from fenceline.regions.peer import PeerProblem, Peers
 from fenceline.regions.peer_status import PeerStatuses, last_topic_of
 from fenceline.regions.replicator import Replicator, RunResult
 from fenceline.regions.source_batches import BatchRefused
-from fenceline.regions.status import NO_ALARMS, AlarmFigures, Shown, alarm_figures
+from fenceline.regions.status import NO_ALARMS, AlarmFigures, ShownTopic, alarm_figures
 from fenceline.runtime import Runtime
 from fenceline.service.resolver import PartitionResolver, translated
 
@@ -67,7 +67,10 @@ class Replication:
     def status(
         self, topic: str, *, start_partition: int = 0, limit: int = limits.REPLICATION_PARTITIONS_MAX
     ) -> ReplicationStatus:
-        """Return how far each other region is, and gaps and snapshots of ``limit`` partitions; see ``Shown.status``."""
+        """Return how far each other region is, and gaps and snapshots of ``limit`` partitions.
+
+        See ``ShownTopic.status``.
+        """
         return self._resolver.with_item(topic, lambda item: self._shown(item).status(start_partition, limit))
 
     def suspend(self, topic: str, region: str) -> RegionStatus:
@@ -244,9 +247,9 @@ class Replication:
         known = self._statuses.of(item.topic.topic_id, partition)
         return alarm_figures(known, peers, state.origins, self._context.runtime.now_ms())
 
-    def _shown(self, item: TopicItem) -> Shown:
+    def _shown(self, item: TopicItem) -> ShownTopic:
         partitions = [self._resolver.partition(item.topic, number) for number in range(item.topic.partitions)]
-        return Shown(self._context, self._peers, self._statuses, item, partitions)
+        return ShownTopic(self._context, self._peers, self._statuses, item, partitions)
 
     def _appender(self, topic: Topic, partition: int) -> Appender:
         return appender_of(self._resolver.partitions, topic.name, topic.topic_id, partition)

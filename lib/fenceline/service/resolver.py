@@ -84,7 +84,7 @@ class PartitionResolver:
         known = self._known.get(name)
         is_new = known is None or not self._is_young(known) or not 0 <= partition < known.item.topic.partitions
         if known is None or is_new:
-            known = self.look(name)
+            known = self.refresh(name)
         if not 0 <= partition < known.item.topic.partitions:
             raise model_topic.unknown_partition(known.item.topic, partition)
         return known, is_new
@@ -97,7 +97,7 @@ class PartitionResolver:
         known = self._known.get(name)
         return None if known is None else self.partition(known.item.topic, partition)
 
-    def look(self, name: str) -> Known:
+    def refresh(self, name: str) -> Known:
         """Return the topic from a look that began after the call."""
         began = self._context.instant()
         known = Known(topics.get(self._context, name), began)
@@ -143,13 +143,13 @@ class PartitionResolver:
 
     def with_item(self, name: str, use: Callable[[TopicItem], T]) -> T:
         """Call ``use`` with the item of the topic of that name, after a look at it."""
-        return self._following(name, lambda: self.look(name).item, use)
+        return self._following(name, lambda: self.refresh(name).item, use)
 
     def in_incarnation(self, name: str, use: Callable[[Topic], T]) -> T:
         """Call ``use`` with the topic of that name, after a look, and once a rebuild could find the topic."""
 
         def find() -> TopicItem:
-            return topics.make_object(self._context, self.look(name).item)
+            return topics.make_object(self._context, self.refresh(name).item)
 
         return self._following(name, find, lambda item: use(item.topic))
 

@@ -20,12 +20,12 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
-from fenceline.model.subscription import CommittedOffset, ShownSubscription, Subscription
+from fenceline.model.subscription import CommittedOffset, ShownSubscription, SubscriptionIncarnation
 from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations
 from fenceline.subscriptions import committed_offsets, cursors, group_offsets, lifecycle
 from fenceline.subscriptions import read as subscriptions_read
-from fenceline.subscriptions.committed_offsets import Asked, Meet
+from fenceline.subscriptions.committed_offsets import Meet, OffsetQuery
 from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.subscriptions.items import SubscriptionItem
 
@@ -37,7 +37,7 @@ class Subscriptions:
 
     Args:
         meet: Ends the transaction of a producer where that is due, before offsets are reported as unstable.
-        held: Ends what is due of the transaction that holds a reader of a partition up; see ``Reader``.
+        held: Ends what is due of the transaction that holds a reader of a partition up; see ``PartitionReader``.
         announce: Sends what is due to other regions of a cursor; it raises nothing.
     """
 
@@ -57,7 +57,7 @@ class Subscriptions:
 
     def live(self, name: str) -> LiveTopic:
         """Return the live topic of that name, from a look that began after the call."""
-        topic = self._resolver.look(name).item.topic
+        topic = self._resolver.refresh(name).item.topic
         return LiveTopic(self._context, topic, partial(self._resolver.partition, topic), self._announce)
 
     def _judge(
@@ -111,7 +111,7 @@ class Subscriptions:
 
     def list(
         self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX
-    ) -> tuple[Sequence[Subscription], bool]:
+    ) -> tuple[Sequence[SubscriptionIncarnation], bool]:
         """Return subscriptions of a topic in byte order of their names, and whether there are more."""
         return in_incarnations(
             lambda: cursors.list_subscriptions(self.live(topic), start_after=start_after, limit=limit)
@@ -234,5 +234,5 @@ class Subscriptions:
         limit: int = limits.LIST_MAX,
     ) -> tuple[Sequence[CommittedOffset], bool]:
         """Return what a group has committed, and whether there is more; see ``committed_offsets``."""
-        asked = Asked(topic, partition, require_stable, start_after, limit)
+        asked = OffsetQuery(topic, partition, require_stable, start_after, limit)
         return in_incarnations(lambda: committed_offsets.committed(self._context, self.live, group, asked, self._meet))

@@ -37,8 +37,8 @@ from fenceline.service.resolver import PartitionResolver, in_incarnations, trans
 from fenceline.service.subscriptions import Subscriptions
 from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.transactions import committed_version, listing, pending_offsets
-from fenceline.transactions.coordinator import Coordinator
-from fenceline.transactions.decide import Add, Ends, decide
+from fenceline.transactions.coordinator import TransactionCoordinator
+from fenceline.transactions.decide import Add, JointEnd, decide
 from fenceline.transactions.hanging import abort_hanging
 from fenceline.transactions.item import TopicPartitions
 from fenceline.transactions.joint_end import EndCoordinator
@@ -65,8 +65,8 @@ class Transactions:
         self._take_producer_id = take_producer_id
         self._timeout_ms = timeout_ms
 
-    def _coordinator(self, principal: str = "") -> Coordinator:
-        return Coordinator(self._resolver.partitions, self._take_producer_id, lasting(principal))
+    def _coordinator(self, principal: str = "") -> TransactionCoordinator:
+        return TransactionCoordinator(self._resolver.partitions, self._take_producer_id, lasting(principal))
 
     def _deadline(self) -> int:
         return self._context.runtime.monotonic_ms() + self._timeout_ms
@@ -77,14 +77,17 @@ class Transactions:
     def init(
         self, transactional_id: str, timeout_ms: int, pair: ProducerPair | None = None, *, principal: str = ""
     ) -> ProducerPair:
-        """Return the next pair of a transactional id, and fence the pair before it; see ``Coordinator.init``."""
+        """Return the next pair of a transactional id, and fence the pair before it.
+
+        See ``TransactionCoordinator.init``.
+        """
         return self._coordinator(principal).init(transactional_id, timeout_ms, pair, self._deadline())
 
     @translated
     def add_partitions(
         self, transactional_id: str, pair: ProducerPair, partitions: Sequence[TopicPartition], *, principal: str = ""
     ) -> Sequence[FencelineError | None]:
-        """Add partitions to a transaction, all of them or none; see ``Coordinator.add_partitions``.
+        """Add partitions to a transaction, all of them or none; see ``TransactionCoordinator.add_partitions``.
 
         Returns:
             ``None`` for each partition, in their order, where all were added. Where one is unknown, its error, and
@@ -105,7 +108,7 @@ class Transactions:
 
     @translated
     def add_group(self, transactional_id: str, pair: ProducerPair, group: str, *, principal: str = "") -> None:
-        """Add a group to a transaction; see ``Coordinator.add_group``."""
+        """Add a group to a transaction; see ``TransactionCoordinator.add_group``."""
         self._coordinator(principal).add_group(transactional_id, pair, group, self._deadline())
 
     def send_offsets(
@@ -130,7 +133,10 @@ class Transactions:
 
     @translated
     def extend(self, transactional_id: str, pair: ProducerPair, timeout_ms: int, *, principal: str = "") -> int:
-        """Let no time-out be due for ``timeout_ms``, and return until when, in ms; see ``Coordinator.extend``."""
+        """Let no time-out be due for ``timeout_ms``, and return until when, in ms.
+
+        See ``TransactionCoordinator.extend``.
+        """
         return self._coordinator(principal).extend(transactional_id, pair, timeout_ms, self._deadline())
 
     @translated
@@ -152,7 +158,7 @@ class Transactions:
             AlreadyCommittedError: That version, or a higher one, is committed.
         """
         members = (TransactionMember(transactional_id, pair),)
-        (ended,) = self._end(Ends(members, is_commit, once, False, lasting(principal)))
+        (ended,) = self._end(JointEnd(members, is_commit, once, False, lasting(principal)))
         return ended.pair
 
     @translated
@@ -165,9 +171,9 @@ class Transactions:
         principal: str = "",
     ) -> Sequence[TransactionMember]:
         """Commit or abort several transactions by one decision; see ``EndCoordinator.end``."""
-        return self._end(Ends(members, is_commit, once, True, lasting(principal)))
+        return self._end(JointEnd(members, is_commit, once, True, lasting(principal)))
 
-    def _end(self, request: Ends) -> Sequence[TransactionMember]:
+    def _end(self, request: JointEnd) -> Sequence[TransactionMember]:
         until_ms = self._deadline()
         return EndCoordinator(self._resolver.partitions, self._take_producer_id).end(request, until_ms)
 
@@ -188,12 +194,14 @@ class Transactions:
 
     @translated
     def get(self, transactional_id: str, *, principal: str = "") -> Transaction:
-        """Return a transaction, once what is due of it is done; see ``Coordinator.get``."""
+        """Return a transaction, once what is due of it is done; see ``TransactionCoordinator.get``."""
         return self._coordinator(principal).get(transactional_id, self._deadline()).shown()
 
     @translated
     def fence(self, transactional_id: str) -> FencedTransaction:
-        """Abort, fence and free a transactional id for an operator, and return what was met; see ``Coordinator.fence``.
+        """Abort, fence and free a transactional id for an operator, and return what was met.
+
+        See ``TransactionCoordinator.fence``.
 
         Raises:
             TransactionalIdNotFoundError: No transaction has the id.
@@ -245,14 +253,14 @@ class Transactions:
 
         def look(name: str) -> Topic | UnknownTopicOrPartitionError:
             try:
-                return self._resolver.look(name).item.topic
+                return self._resolver.refresh(name).item.topic
             except UnknownTopicOrPartitionError as error:
                 return error
 
         return dict(zip(names, self._context.runtime.gather([partial(look, name) for name in names]), strict=True))
 
     def _check_producer(
-        self, coordinator: Coordinator, transactional_id: str, pair: ProducerPair, until_ms: int
+        self, coordinator: TransactionCoordinator, transactional_id: str, pair: ProducerPair, until_ms: int
     ) -> None:
         """Judge the producer of an addition that will not be made. What is due of its transaction is done first.
 

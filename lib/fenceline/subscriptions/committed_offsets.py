@@ -27,14 +27,14 @@ from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Item
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursors import Live, LiveTopic
-from fenceline.subscriptions.items import Cursor, SubscriptionItem, cursor_from_value, subscription_from_item
+from fenceline.subscriptions.items import CursorItem, SubscriptionItem, cursor_from_value, subscription_from_item
 
 Meet: TypeAlias = Callable[[int], bool]
 """What ends a producer's transaction where that is due. It returns True if the transaction has ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OffsetQuery:
     """The offsets of a group that a request asks for: everywhere, on a topic, or of a partition."""
 
     topic: str | None = None
@@ -50,11 +50,11 @@ class _Place:
 
     owner: SubscriptionItem
     partition: int
-    cursor: Cursor  # without its ranges, if they are many
+    cursor: CursorItem  # without its ranges, if they are many
 
 
 def committed(
-    context: Context, live: Live, group: str, asked: Asked, meet: Meet | None = None
+    context: Context, live: Live, group: str, asked: OffsetQuery, meet: Meet | None = None
 ) -> tuple[list[CommittedOffset], bool]:
     """Return offsets that were set for a group, by topic and partition, and whether there are more.
 
@@ -107,7 +107,7 @@ def _check_stable(places: Iterable[_Place]) -> None:
             )
 
 
-def _look(context: Context, live: Live, group: str, asked: Asked) -> tuple[list[_Place], bool]:
+def _look(context: Context, live: Live, group: str, asked: OffsetQuery) -> tuple[list[_Place], bool]:
     """Return the places of the page that is asked for, and whether there are more.
 
     Among them are those that are not set, which take no room in a page.

@@ -24,7 +24,7 @@ from fenceline.log.context import Context
 from fenceline.ports import Change, Check, Delete, Item, ItemKey, NoAnswer, Put, StoreFact, VersionMoved
 from fenceline.subscriptions.items import (
     Chunk,
-    Cursor,
+    CursorItem,
     SubscriptionItem,
     chunk_ids,
     cursor_from_value,
@@ -41,12 +41,12 @@ _READS_MAX = 8  # of one cursor, which may move while its chunks are read
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredCursor:
     """A cursor as it was read. One that is absent is at offset 0, and is not set."""
 
     subscription: SubscriptionItem
     partition: int
-    cursor: Cursor = field(default_factory=partial(Cursor, is_set=False))
+    cursor: CursorItem = field(default_factory=partial(CursorItem, is_set=False))
     chunks: Sequence[Chunk] = ()
     version: int | None = None
 
@@ -78,19 +78,19 @@ def change_of(found: SubscriptionItem, changed: SubscriptionItem) -> Put:
     return Put(key, changed.to_value(), found.version + 1, found.version)
 
 
-def read(context: Context, subscription: SubscriptionItem, partitions: Sequence[int]) -> list[Stored]:
+def read(context: Context, subscription: SubscriptionItem, partitions: Sequence[int]) -> list[StoredCursor]:
     """Return the subscription's cursors of these partitions, in their order; as ``read_each``."""
-    return read_each(context, [Stored(subscription, partition) for partition in partitions])
+    return read_each(context, [StoredCursor(subscription, partition) for partition in partitions])
 
 
-def read_each(context: Context, places: Sequence[Stored]) -> list[Stored]:
+def read_each(context: Context, places: Sequence[StoredCursor]) -> list[StoredCursor]:
     """Return the cursors at these places, in their order; they may be of several subscriptions.
 
     Raises:
         VersionMoved: One of them moved at each of several reads.
         Unavailable: The item store could not be asked.
     """
-    found: dict[ItemKey, Stored] = {}
+    found: dict[ItemKey, StoredCursor] = {}
     for _ in range(_READS_MAX):
         wanted = [empty for empty in places if empty.key not in found]
         items = context.read_items([empty.key for empty in wanted])
@@ -126,15 +126,17 @@ def query(context: Context, partition: str) -> list[Item]:
     return found
 
 
-def _stored(empty: Stored, item: Item, chunk_items: Sequence[Item]) -> Stored:
+def _stored(empty: StoredCursor, item: Item, chunk_items: Sequence[Item]) -> StoredCursor:
     chunks = [
         Chunk(chunk.key.sort.split("/")[1], unpack(bytes(chunk.value["ranges"])), chunk.version)  # type: ignore[arg-type]
         for chunk in chunk_items
     ]
-    return Stored(empty.subscription, empty.partition, cursor_from_value(item.value, chunks), chunks, item.version)
+    return StoredCursor(
+        empty.subscription, empty.partition, cursor_from_value(item.value, chunks), chunks, item.version
+    )
 
 
-def move(context: Context, stored: Stored, cursor: Cursor) -> Move:
+def move(context: Context, stored: StoredCursor, cursor: CursorItem) -> Move:
     """Return the changes that move ``stored`` to ``cursor``.
 
     Raises:
@@ -163,7 +165,7 @@ def move(context: Context, stored: Stored, cursor: Cursor) -> Move:
     return Move(made, Put(stored.key, cursor_to_value(cursor, chunks), version, stored.version), left)
 
 
-def _chunk_key(stored: Stored, chunk: Chunk) -> ItemKey:
+def _chunk_key(stored: StoredCursor, chunk: Chunk) -> ItemKey:
     return keys.chunk_item(stored.subscription.subscription_id, stored.partition, chunk.chunk_id)
 
 

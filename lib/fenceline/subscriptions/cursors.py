@@ -23,15 +23,14 @@ from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model import topic as model_topic
 from fenceline.model.requests import Acknowledgement
-from fenceline.model.subscription import Cursor as ShownCursor
-from fenceline.model.subscription import ShownSubscription
+from fenceline.model.subscription import Cursor, ShownSubscription
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Check
 from fenceline.read.offset_ranges import ranges_of
 from fenceline.read.time_search import find_timestamp
 from fenceline.subscriptions import backlog, cursor_store
-from fenceline.subscriptions.cursor_store import Stored
-from fenceline.subscriptions.items import Cursor, SubscriptionItem, subscription_from_item
+from fenceline.subscriptions.cursor_store import StoredCursor
+from fenceline.subscriptions.items import CursorItem, SubscriptionItem, subscription_from_item
 
 Guard: TypeAlias = Callable[[Topic, int, str, "str | None", str], Sequence[Check]]
 """A judge of (topic, partition, group, session_id, principal): it raises, or returns what must hold at the write."""
@@ -70,7 +69,7 @@ class LiveTopic:
             )
         return found
 
-    def cursor(self, subscription: SubscriptionItem, number: int) -> Stored:
+    def cursor(self, subscription: SubscriptionItem, number: int) -> StoredCursor:
         """Return the subscription's cursor in one partition."""
         (stored,) = cursor_store.read(self.context, subscription, [number])
         return stored
@@ -98,12 +97,12 @@ def shown(
     return ShownSubscription(subscription, live.context.runtime.gather(calls), end < live.topic.partitions)
 
 
-def _shown_cursor(partition: Partition, stored: Stored, start_offset: int) -> ShownCursor:
+def _shown_cursor(partition: Partition, stored: StoredCursor, start_offset: int) -> Cursor:
     tail = verified_tail(partition)
     mark = backlog.slid(partition, tail, stored.cursor.mark, stored.cursor.acknowledged)
     acknowledged = stored.cursor.acknowledged.from_(mark)
     left = backlog.count(partition, tail, mark, acknowledged)
-    return ShownCursor(partition.partition, mark, acknowledged.from_(start_offset).ranges, left)
+    return Cursor(partition.partition, mark, acknowledged.from_(start_offset).ranges, left)
 
 
 def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tuple[list[SubscriptionItem], bool]:
@@ -117,7 +116,7 @@ def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tupl
 # Moving the mark
 
 
-def acknowledged(cursor: Cursor, request: Acknowledgement, log_start: int) -> Cursor:
+def acknowledged(cursor: CursorItem, request: Acknowledgement, log_start: int) -> CursorItem:
     """Return the cursor after an acknowledgement. What lies below its mark or the log start is passed over."""
     mark = max(cursor.mark, log_start)
     if request.cumulative is not None:
@@ -143,7 +142,7 @@ def acknowledge(
     """
     partition = live.partition(number)
 
-    def moved(stored: Stored, tail: Tail) -> Cursor | None:
+    def moved(stored: StoredCursor, tail: Tail) -> CursorItem | None:
         if request.highest >= tail.bounds.next_offset:
             raise out_of_range(request.highest, tail.bounds)
         cursor = acknowledged(stored.cursor, request, tail.bounds.log_start_offset)
@@ -176,7 +175,7 @@ def seek(
     """
     partition = live.partition(number)
 
-    def moved(stored: Stored, tail: Tail) -> Cursor | None:
+    def moved(stored: StoredCursor, tail: Tail) -> CursorItem | None:
         bounds, mark = tail.bounds, offset
         if mark is None:
             found = find_timestamp(partition, tail, timestamp or 0)
@@ -194,7 +193,7 @@ def _move(
     number: int,
     name: str,
     judge: Callable[[], Sequence[Check]],
-    moved: Callable[[Stored, Tail], Cursor | None],
+    moved: Callable[[StoredCursor, Tail], CursorItem | None],
 ) -> int:
     """Move one cursor to where ``moved`` says, unless it returns ``None``. Return the mark as it is shown."""
     partition = live.partition(number)
@@ -217,7 +216,7 @@ def _move(
     raise AssertionError
 
 
-def moved_here(partition: Partition, tail: Tail, subscription: SubscriptionItem, cursor: Cursor) -> Cursor:
+def moved_here(partition: Partition, tail: Tail, subscription: SubscriptionItem, cursor: CursorItem) -> CursorItem:
     """Return a cursor that a consumer of this region has moved, with what is due to be sent of it (I23).
 
     The write that moves the cursor notes it. Without replication it costs no store call.
@@ -232,7 +231,7 @@ def moved_here(partition: Partition, tail: Tail, subscription: SubscriptionItem,
     return cursor if cache is cursor.cache else replace(cursor, cache=cache)
 
 
-def noted(partition: Partition, tail: Tail, cursor: Cursor) -> Cursor:
+def noted(partition: Partition, tail: Tail, cursor: CursorItem) -> CursorItem:
     """Return the cursor of a replicated subscription after the log's snapshots were considered.
 
     A mark that the log start has overtaken passes none until a consumer acknowledges again.
@@ -249,7 +248,7 @@ def noted(partition: Partition, tail: Tail, cursor: Cursor) -> Cursor:
     return replace(cursor, cache=cache.noted(snapshots, mark))
 
 
-def exists(stored: Stored) -> Sequence[Check]:
+def exists(stored: StoredCursor) -> Sequence[Check]:
     """Return what must hold at a cursor's first write: that its subscription still exists.
 
     A cursor that exists needs no such check: it goes when its subscription does.
@@ -260,7 +259,7 @@ def exists(stored: Stored) -> Sequence[Check]:
     return (Check(keys.subscription_item(owner.topic_id, owner.name), owner.version),)
 
 
-def used(stored: Stored) -> Sequence[Change]:
+def used(stored: StoredCursor) -> Sequence[Change]:
     """Return what must hold, or is changed, where a consumer of this region moves a cursor.
 
     A subscription that an UPDATE made is this region's own from that move on, whatever moves the cursor later. So the

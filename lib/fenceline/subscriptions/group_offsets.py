@@ -23,7 +23,7 @@ from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Change, Check
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.cursor_store import Move, Stored
+from fenceline.subscriptions.cursor_store import Move, StoredCursor
 from fenceline.subscriptions.cursors import Live, LiveTopic, moved_here, used
 from fenceline.subscriptions.lifecycle import creation, new_subscription
 
@@ -53,7 +53,7 @@ def _commit(context: Context, live: Live, group: str, offsets: Sequence[Committe
     places = judged(live, offsets, judge)
     tails = check_range(context, places, offsets)
     moves: list[Move] = []
-    due: list[tuple[LiveTopic, Stored]] = []
+    due: list[tuple[LiveTopic, StoredCursor]] = []
     also: list[Change] = [*places.checks]
     for topic, some in places.by_topic(offsets):
         known, conditions = cursors_of(topic, group, [one.partition for one in some])
@@ -78,7 +78,7 @@ def _commit(context: Context, live: Live, group: str, offsets: Sequence[Committe
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OffsetTargets:
     """Where a request's offsets lead, once the caller may commit there.
 
     Attributes:
@@ -115,7 +115,7 @@ def check_form(offsets: Sequence[CommittedOffset]) -> None:
         seen.add((one.topic, one.partition))
 
 
-def judged(live: Live, offsets: Sequence[CommittedOffset], judge: Judge) -> Places:
+def judged(live: Live, offsets: Sequence[CommittedOffset], judge: Judge) -> OffsetTargets:
     """Return the partitions of these offsets, once the caller may commit there.
 
     Raises:
@@ -125,11 +125,11 @@ def judged(live: Live, offsets: Sequence[CommittedOffset], judge: Judge) -> Plac
     topics = {name: live(name) for name in dict.fromkeys(one.topic for one in offsets)}
     partitions = [topics[one.topic].partition(one.partition) for one in offsets]
     checks = [check for one in offsets for check in judge(topics[one.topic], one.partition)]
-    return Places(topics, partitions, checks)
+    return OffsetTargets(topics, partitions, checks)
 
 
 def check_range(
-    context: Context, places: Places, offsets: Sequence[CommittedOffset]
+    context: Context, places: OffsetTargets, offsets: Sequence[CommittedOffset]
 ) -> Mapping[tuple[str, int], tuple[Partition, Tail]]:
     """Judge the offsets by verified tails, and return these by topic and partition.
 
@@ -144,13 +144,15 @@ def check_range(
     return {(one.topic, one.partition): place for one, place in zip(offsets, found, strict=True)}
 
 
-def cursors_of(live: LiveTopic, group: str, partitions: Sequence[int]) -> tuple[Sequence[Stored], Sequence[Change]]:
+def cursors_of(
+    live: LiveTopic, group: str, partitions: Sequence[int]
+) -> tuple[Sequence[StoredCursor], Sequence[Change]]:
     """Return the group's cursors on one topic, and what must be made or hold when they are written."""
     context, topic = live.context, live.topic
     found = cursor_store.find(context, topic.topic_id, group)
     if found is None:  # its other cursors stay absent, at earliest
         made = new_subscription(context, topic, group)
-        return [Stored(made, number) for number in partitions], [creation(made)]
+        return [StoredCursor(made, number) for number in partitions], [creation(made)]
     known = cursor_store.read(context, found, partitions)
     return known, [change for stored in known for change in used(stored)]
 

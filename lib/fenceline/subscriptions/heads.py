@@ -26,7 +26,7 @@ from fenceline.ports import Item, ItemKey
 from fenceline.subscriptions.cursors import LiveTopic
 
 
-class Seen(NamedTuple):
+class SeenHeads(NamedTuple):
     """A topic's item and the heads of some of its partitions, as one look read them."""
 
     items: Mapping[ItemKey, Item]
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
         return None if item is None else Head.from_value(item.value)
 
 
-def look_at(context: Context, topic: Topic, numbers: Sequence[int]) -> Seen:
+def read_heads(context: Context, topic: Topic, numbers: Sequence[int]) -> SeenHeads:
     """Look at a topic's item, and at the heads of some of its partitions.
 
     Raises:
@@ -50,7 +50,7 @@ def look_at(context: Context, topic: Topic, numbers: Sequence[int]) -> Seen:
     known = topic_from_item(found[topic_key]) if topic_key in found else None
     if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
         raise StaleTopicId
-    return Seen(found, look)
+    return SeenHeads(found, look)
 
 
 def first_with_segments(context: Context, topic_id: str, number: int) -> int | None:
@@ -89,7 +89,7 @@ def stable_ends(live: LiveTopic) -> list[int]:
     """
     context, topic = live.context, live.topic
     numbers = range(topic.partitions)
-    seen = look_at(context, topic, numbers)
+    seen = read_heads(context, topic, numbers)
     heads = {number: seen.head(topic.topic_id, number) for number in numbers}
     if any(head is not None and head.state.is_sealed for head in heads.values()):
         raise StaleTopicId

@@ -24,7 +24,7 @@ from operator import sub
 from typing import Any, NamedTuple
 
 from fenceline import limits
-from fenceline.model.subscription import Subscription
+from fenceline.model.subscription import SubscriptionIncarnation
 from fenceline.ports import Item
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.subscriptions import snapshot_cache
@@ -39,7 +39,7 @@ class Heard(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionItem(Subscription):
+class SubscriptionItem(SubscriptionIncarnation):
     """A subscription as it is stored.
 
     Attributes:
@@ -107,7 +107,7 @@ class PendingOffset(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class CursorItem:
     """A subscription's position in one partition.
 
     Attributes:
@@ -131,11 +131,11 @@ class Cursor:
     more: Mapping[str, Any] = field(default_factory=dict)
     cache: SnapshotCache = snapshot_cache.NOTHING
 
-    def numbered(self) -> Cursor:
+    def numbered(self) -> CursorItem:
         """Return the cursor with one more commit sent to it, which is in force at once."""
         return replace(self, sent=self.sent + 1, settled=self.sent + 1, is_set=True)
 
-    def committed(self, mark: int, metadata: str = "") -> Cursor:
+    def committed(self, mark: int, metadata: str = "") -> CursorItem:
         """Return the cursor after a commit that is in force at once; itself if there is nothing to write.
 
         A commit that repeats the present mark still takes a number while something is pending: it was sent later.
@@ -143,13 +143,13 @@ class Cursor:
         cursor = replace(self, mark=mark, acknowledged=NOTHING, metadata=metadata, is_set=True)
         return self if cursor == self and not self.pending else cursor.numbered()
 
-    def with_pending(self, producer_id: int, producer_epoch: int, offset: int, metadata: str) -> Cursor:
+    def with_pending(self, producer_id: int, producer_epoch: int, offset: int, metadata: str) -> CursorItem:
         """Return the cursor with an offset of an open transaction, instead of what that transaction sent before."""
         number = self.sent + 1
         sent = PendingOffset(producer_epoch, number, offset, metadata)
         return replace(self, sent=number, pending={**self.pending, producer_id: sent})
 
-    def ended(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Cursor:
+    def ended(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> CursorItem:
         """Return the cursor after the end of a producer's transaction; itself if nothing of it is pending.
 
         A committed offset takes effect unless a commit that was sent later is in force (I15).
@@ -172,7 +172,7 @@ class Cursor:
             left, mark=mark, acknowledged=NOTHING, metadata=metadata, settled=number, is_set=True, cache=cache
         )
 
-    def moved_elsewhere(self, mark: int) -> Cursor:
+    def moved_elsewhere(self, mark: int) -> CursorItem:
         """Return the cursor after another region's UPDATE has moved it forward to ``mark``.
 
         It takes no number: a pending offset is decided by its transaction alone. What a consumer of this region has
@@ -196,7 +196,7 @@ class Chunk:
 _CURSOR = ("mark", "metadata", "sent", "settled", "is_set", "pending", "ranges", "chunks", *snapshot_cache.MEMBERS)
 
 
-def cursor_to_value(cursor: Cursor, chunks: Sequence[Chunk]) -> dict[str, Any]:
+def cursor_to_value(cursor: CursorItem, chunks: Sequence[Chunk]) -> dict[str, Any]:
     """Return a cursor's value; ``chunks`` are those that ``lay_out`` returned."""
     return {
         **cursor.more,
@@ -212,13 +212,13 @@ def cursor_to_value(cursor: Cursor, chunks: Sequence[Chunk]) -> dict[str, Any]:
     }
 
 
-def cursor_from_value(value: Mapping[str, Any], chunks: Sequence[Chunk]) -> Cursor:
+def cursor_from_value(value: Mapping[str, Any], chunks: Sequence[Chunk]) -> CursorItem:
     """Return the cursor that ``value`` describes together with its chunks, which come in its order."""
     acknowledged = unpack(value["ranges"])
     if chunks:
         starts = tuple(chain.from_iterable(chunk.ranges.starts for chunk in chunks))
         acknowledged = Acknowledged(starts, tuple(chain.from_iterable(chunk.ranges.ends for chunk in chunks)))
-    return Cursor(
+    return CursorItem(
         value["mark"],
         acknowledged,
         value["metadata"],

@@ -23,9 +23,9 @@ from fenceline.log.retry import Attempts
 from fenceline.model.topic import Topic
 from fenceline.ports import Check, Delete, Put, StoreFact, VersionMoved
 from fenceline.subscriptions import cursor_store, heads
-from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursor_store import StoredCursor
 from fenceline.subscriptions.cursors import LiveTopic
-from fenceline.subscriptions.items import Cursor, SubscriptionItem
+from fenceline.subscriptions.items import CursorItem, SubscriptionItem
 
 _TIDY_MS = 10_000  # for a request to delete cursors in; the sweeper deletes the rest
 _TIDY_DELETES = 100_000
@@ -135,7 +135,7 @@ def _latest(live: LiveTopic, made: SubscriptionItem) -> list[Put]:
     It begins at the last stable offset ("Readers of transactions"): what is committed after it is not lost.
     """
     return [
-        cursor_store.move(live.context, Stored(made, number), Cursor(end)).cursor
+        cursor_store.move(live.context, StoredCursor(made, number), CursorItem(end)).cursor
         for number, end in enumerate(heads.stable_ends(live))
         if end
     ]

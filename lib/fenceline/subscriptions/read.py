@@ -19,10 +19,10 @@ from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page
 from fenceline.read.offset_ranges import Acknowledged
-from fenceline.read.reader import Reader
+from fenceline.read.reader import PartitionReader
 from fenceline.subscriptions import backlog
 from fenceline.subscriptions.cursors import LiveTopic
-from fenceline.subscriptions.items import Cursor
+from fenceline.subscriptions.items import CursorItem
 
 _PAGES_MAX = 64  # read for one answer, which moves the position even if it is empty
 
@@ -40,14 +40,14 @@ def read_unacknowledged(
     Args:
         request: Its ``offset`` is where to start; ``None`` is the mark.
         judge: Raises if the caller may not read; called at the start and before the answer.
-        held: As ``Reader`` calls it, with the partition.
+        held: As ``PartitionReader`` calls it, with the partition.
 
     Raises:
         UnknownSubscriptionError: There is none.
         OffsetOutOfRangeError: ``offset`` lies below the mark or outside [log start, next offset].
     """
     partition, runtime = live.partition(number), live.context.runtime
-    reader = Reader(partition, None if held is None else partial(held, partition))
+    reader = PartitionReader(partition, None if held is None else partial(held, partition))
     until_ms = runtime.monotonic_ms() + request.wait_ms
     subscription = live.subscription(name)
     judge()
@@ -74,11 +74,11 @@ def read_unacknowledged(
     return page if elsewhere in (None, live.context.region) else replace(page, active_region=elsewhere)
 
 
-def _is_done(cursor: Cursor, offset: int) -> bool:
+def _is_done(cursor: CursorItem, offset: int) -> bool:
     return offset < cursor.mark or offset in cursor.acknowledged
 
 
-def _page(reader: Reader, asked: ReadRequest, acknowledged: Acknowledged, *, is_from_mark: bool) -> Page:
+def _page(reader: PartitionReader, asked: ReadRequest, acknowledged: Acknowledged, *, is_from_mark: bool) -> Page:
     """Return a page. A mark that the log start passes during a wait counts as the log start."""
     try:
         return reader.page(asked, acknowledged=acknowledged)

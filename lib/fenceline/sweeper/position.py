@@ -15,7 +15,7 @@ from fenceline.log.context import Context
 from fenceline.ports import Put, VersionMoved
 
 
-class Place(StrEnum):
+class SweepStage(StrEnum):
     """A part of a round; rounds take them in this order. Stored: never rename."""
 
     INCARNATIONS = "lives"
@@ -27,19 +27,19 @@ class Place(StrEnum):
     END = "end"
 
     @property
-    def following(self) -> Place:
-        places = list(Place)
-        return Place.END if self == Place.END else places[places.index(self) + 1]
+    def following(self) -> SweepStage:
+        places = list(SweepStage)
+        return SweepStage.END if self == SweepStage.END else places[places.index(self) + 1]
 
 
-class Cursor:
+class SweepPosition:
     """The sweeper's position, as this run knows it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._version: int | None = None
         self._value: dict[str, Any] = {}
-        self.place = Place.END
+        self.place = SweepStage.END
         self.after = ""  # the last key that is done in this place
         self.partition = 0  # of the topic after ``after``: the first that is not done
         self.is_thorough = False
@@ -47,10 +47,10 @@ class Cursor:
 
     @property
     def is_at_end(self) -> bool:
-        return self.place == Place.END
+        return self.place == SweepStage.END
 
     @property
-    def position(self) -> tuple[Place, str, int]:
+    def position(self) -> tuple[SweepStage, str, int]:
         return self.place, self.after, self.partition
 
     def begin(self, *, pause_ms: int) -> bool:
@@ -64,7 +64,7 @@ class Cursor:
         item = found.get(keys.SWEEP_CURSOR)
         if item is not None:
             self._version, self._value = item.version, dict(item.value)
-            self.place = Place(str(item.value["place"]))
+            self.place = SweepStage(str(item.value["place"]))
             self.after, self.partition = str(item.value["after"]), int(str(item.value["partition"]))
             self.is_thorough = bool(item.value["is_thorough"])
         if not pause_ms:
@@ -86,9 +86,9 @@ class Cursor:
         self.is_thorough = is_thorough or is_due
         if self.is_thorough:
             self._value["thorough_at"] = store_now_ms
-        self.go_on(Place.INCARNATIONS)
+        self.go_on(SweepStage.INCARNATIONS)
 
-    def go_on(self, place: Place) -> None:
+    def go_on(self, place: SweepStage) -> None:
         """Begin with the next part of the round."""
         self.place, self.after, self.partition = place, "", 0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Report:
+class SweepReport:
     """What one run did."""
 
     is_whole: bool = False  # False: the next run continues where this one stopped

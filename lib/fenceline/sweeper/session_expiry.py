@@ -51,7 +51,7 @@ def sweep_sessions(context: Context, after: str, *, now_ms: int, budget: Budget,
                 if budget.is_over():
                     return after or shard
                 with reporting(f"severed session_id={session.session_id[:8]}"):
-                    fence_markers.meet(Partitions(context), [session])
+                    fence_markers.finish_all(Partitions(context), [session])
                 # The next run continues also after a session that can't be fenced: it delays no other.
                 after = session.session_id
         after = ""

@@ -47,13 +47,13 @@ from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.model.topic import Topic
 from fenceline.ports import Damaged, ObjectSummary, StoreFact, VersionMoved
 from fenceline.service.log import Log
-from fenceline.subscriptions.heads import Seen, first_with_segments, look_at, with_segments
+from fenceline.subscriptions.heads import SeenHeads, first_with_segments, read_heads, with_segments
 from fenceline.sweeper import collect
 from fenceline.sweeper.deleted_topics import collect_incarnation, collect_orphans
 from fenceline.sweeper.offer_expiry import expire_offers
-from fenceline.sweeper.position import Cursor, Place
+from fenceline.sweeper.position import SweepPosition, SweepStage
 from fenceline.sweeper.producer_expiry import expire_producers
-from fenceline.sweeper.report import Report
+from fenceline.sweeper.report import SweepReport
 from fenceline.sweeper.retention import Followed, Now, StoredSegments, retained_from, retention_of
 from fenceline.sweeper.session_expiry import sweep_producers, sweep_sessions
 from fenceline.sweeper.subscription_expiry import collect_unowned, expire_heard
@@ -67,7 +67,7 @@ def sweep(
     deletes_max: int = limits.SWEEP_DELETES_MAX,
     is_thorough: bool = False,
     pause_ms: int = 0,
-) -> Report | None:
+) -> SweepReport | None:
     """Sweep from where the last run stopped, then once over everything, as far as time and deletions reach.
 
     Args:
@@ -81,7 +81,7 @@ def sweep(
     """
     context = log.context
     budget = Budget(context, context.runtime.monotonic_ms() + duration_ms, deletes_max)
-    cursor = Cursor(context)
+    cursor = SweepPosition(context)
     if not cursor.begin(pause_ms=pause_ms):
         return None
     store_now_ms = collect.store_now(context)
@@ -98,7 +98,7 @@ def sweep(
 class _Run:
     """One run of the sweeper."""
 
-    def __init__(self, log: Log, cursor: Cursor, budget: Budget, store_now_ms: int) -> None:
+    def __init__(self, log: Log, cursor: SweepPosition, budget: Budget, store_now_ms: int) -> None:
         self._log = log
         self._context = log.context
         self._cursor = cursor
@@ -110,7 +110,7 @@ class _Run:
         self._is_put_off = False  # True: the next run begins with a compaction that was put off
         # Data is old when both clocks say so: one that is wrong by years deletes nothing.
         self._now_ms = min(store_now_ms, log.context.runtime.now_ms())
-        self.report = Report()
+        self.report = SweepReport()
         self._transactions = TransactionMeetings(
             log.context, budget, self.report, self._reporting, store_now_ms=store_now_ms
         )
@@ -120,12 +120,12 @@ class _Run:
         self.report.is_thorough = self._cursor.is_thorough
         self._bare = "", 0, 0
         phases = {
-            Place.INCARNATIONS: self._incarnations,
-            Place.TOPICS: self._topics,
-            Place.SESSIONS: self._sessions,
-            Place.TRANSACTIONS: self._every_transaction,
-            Place.PRODUCER_IDS: self._producer_ids,
-            Place.ORPHANS: self._orphans,
+            SweepStage.INCARNATIONS: self._incarnations,
+            SweepStage.TOPICS: self._topics,
+            SweepStage.SESSIONS: self._sessions,
+            SweepStage.TRANSACTIONS: self._every_transaction,
+            SweepStage.PRODUCER_IDS: self._producer_ids,
+            SweepStage.ORPHANS: self._orphans,
         }
         for place, phase in phases.items():
             if self._cursor.place == place:
@@ -134,7 +134,7 @@ class _Run:
                     return
                 self._cursor.go_on(place.following)
 
-    def end(self) -> Report:
+    def end(self) -> SweepReport:
         """Leave the position to the next run, and return what this run did."""
         report = self.report
         with self._reporting("position"):
@@ -205,9 +205,9 @@ class _Run:
 
     def _partitions(self, topic: Topic, numbers: Sequence[int]) -> bool:
         """Sweep neighbouring partitions, whose heads one call reads. Return True if the run came to their end."""
-        seen, idle = Seen({}, None), set[int]()
+        seen, idle = SeenHeads({}, None), set[int]()
         with self._reporting(f"topic={topic.name} partitions={numbers[0]} to {numbers[-1]}"):
-            seen = look_at(self._context, topic, numbers)
+            seen = read_heads(self._context, topic, numbers)
             idle = self._idle(topic, numbers, seen)
             if self._cursor.is_thorough:
                 used = [n for n in numbers if n not in idle or seen.head(topic.topic_id, n) is not None]
@@ -226,7 +226,7 @@ class _Run:
             self.report.partitions += 1
         return True
 
-    def _idle(self, topic: Topic, numbers: Sequence[int], seen: Seen) -> set[int]:
+    def _idle(self, topic: Topic, numbers: Sequence[int], seen: SeenHeads) -> set[int]:
         """Return the partitions where nothing is due, by their heads and by listings of what lies after these."""
         nexts: dict[int, int] = {}
         for number in numbers:
@@ -293,11 +293,11 @@ class _Run:
 
     # One partition
 
-    def _partition(self, partition: Partition, seen: Seen) -> None:
+    def _partition(self, partition: Partition, seen: SeenHeads) -> None:
         context, budget, number = self._context, self._budget, partition.partition
-        topic = (partition.look() if seen.look is None else partition.take_look(seen.items, seen.look)).topic
+        topic = (partition.refresh() if seen.look is None else partition.adopt_look(seen.items, seen.look)).topic
         if not partition.has_young_look:
-            topic = partition.look().topic
+            topic = partition.refresh().topic
         if not partition.can_checkpoint:
             return  # a newer fenceline sweeps it
         followed = Followed()
@@ -331,7 +331,7 @@ class _Run:
         is_first = True
         while not self._budget.is_over():
             if not partition.has_young_look:
-                partition.look()
+                partition.refresh()
             start = partition.state.next_offset
             after = partition.segment_key(start - 1) if start else ""
             listed = self._context.objects.list(prefix, after, limits.SWEEP_FOLD_SEGMENTS)
@@ -372,7 +372,7 @@ class _Run:
         segments = StoredSegments(partition, followed)
         log_start = retained_from(segments, head, kept, now=now, is_over=self._budget.is_over)
         # The configuration may have changed since this partition's turn began: all that can take a whole run.
-        if log_start > head.log_start and retention_of(partition.look().topic) == kept:
+        if log_start > head.log_start and retention_of(partition.refresh().topic) == kept:
             move_log_start(partition, log_start)
             self.report.log_starts += 1
 

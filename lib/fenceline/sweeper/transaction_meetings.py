@@ -23,15 +23,15 @@ from fenceline import limits
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
 from fenceline.log.partition import Partition, Partitions
-from fenceline.log.state import OpenTransaction
+from fenceline.log.state import OngoingTransaction
 from fenceline.log.tail import verified_tail
 from fenceline.sweeper.collect import store_now
-from fenceline.sweeper.report import Report
+from fenceline.sweeper.report import SweepReport
 from fenceline.sweeper.session_expiry import Reporting
 from fenceline.transactions import expiry
 from fenceline.transactions.end_due import meet_producer
 from fenceline.transactions.finish import finish
-from fenceline.transactions.hanging import Found, find, is_due, is_hanging, is_overdue
+from fenceline.transactions.hanging import FoundProducerId, find, is_due, is_hanging, is_overdue
 from fenceline.transactions.item import TransactionItem, transaction_from_item
 
 
@@ -44,7 +44,7 @@ class TransactionMeetings:
     """
 
     def __init__(
-        self, context: Context, budget: Budget, report: Report, reporting: Reporting, *, store_now_ms: int
+        self, context: Context, budget: Budget, report: SweepReport, reporting: Reporting, *, store_now_ms: int
     ) -> None:
         self._context = context
         self._note_store(store_now_ms)
@@ -53,7 +53,7 @@ class TransactionMeetings:
         self._report = report
         self._reporting = reporting
         self._partitions = Partitions(context)
-        self._found: dict[int, Found] = {}  # a transaction is open in many partitions, and mostly not due
+        self._found: dict[int, FoundProducerId] = {}  # a transaction is open in many partitions, and mostly not due
         self._met: set[str] = set()  # by transactional id
         self._ahead: dict[str, TransactionItem] = {}  # likewise: those that are reported
 
@@ -82,7 +82,7 @@ class TransactionMeetings:
         if suspects:
             self._report_hanging(partition, suspects)
 
-    def _find(self, producer_ids: Iterable[int]) -> Mapping[int, Found]:
+    def _find(self, producer_ids: Iterable[int]) -> Mapping[int, FoundProducerId]:
         """Return what the producer ids lead to, as this run read it first."""
         wanted = set(producer_ids)
         if len(self._found.keys() | wanted) > limits.SWEEP_FOUND_MAX:
@@ -98,7 +98,7 @@ class TransactionMeetings:
         at = int(self._context.runtime.random() * len(ids))
         return ids[at:] + ids[:at]
 
-    def _report_hanging(self, partition: Partition, suspects: Mapping[int, OpenTransaction]) -> None:
+    def _report_hanging(self, partition: Partition, suspects: Mapping[int, OngoingTransaction]) -> None:
         found = find(self._context, suspects)
         open_ = verified_tail(partition).state.open_transactions
         hanging = [

@@ -26,7 +26,7 @@ from fenceline.errors import (
 from fenceline.log.context import Context, Instant
 from fenceline.log.partition import Partition, Partitions
 from fenceline.model.transaction import ProducerPair
-from fenceline.transactions.coordinator import Coordinator
+from fenceline.transactions.coordinator import TransactionCoordinator
 from fenceline.transactions.item import TopicPartitions
 
 
@@ -150,7 +150,7 @@ class Admissions:
         """Add the partitions in one write, and return the moment from which on that is known."""
         since = self._context.instant()  # I12: before the item is read, and after each of them was asked for
         try:
-            coordinator = Coordinator(self._partitions, self._take_producer_id, key.principal)
+            coordinator = TransactionCoordinator(self._partitions, self._take_producer_id, key.principal)
             coordinator.add_partitions(key.transactional_id, key.pair, [one.place for one in taken], until_ms)
         except OutcomeUnknownError as error:
             what = "a store did not answer, and no record was written; send the batch again"

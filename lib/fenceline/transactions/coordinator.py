@@ -31,7 +31,7 @@ from fenceline.transactions.finish import finish, unfinished
 from fenceline.transactions.item import TopicPartitions, TransactionItem
 
 
-class Coordinator:
+class TransactionCoordinator:
     """The transactions that this process serves. Safe to share between threads.
 
     Args:

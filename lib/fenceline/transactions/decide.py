@@ -437,7 +437,7 @@ def _merged(known: Sequence[TopicPartitions], added: Iterable[TopicPartitions]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class JointEnd:
     """A request for one outcome of all members, and for a version to be raised with it.
 
     Attributes:
@@ -458,7 +458,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenTransactions:
     """What a request over several transactions has read."""
 
     items: Mapping[str, TransactionItem] = field(default_factory=dict)  # by transactional id: those that exist
@@ -481,7 +481,7 @@ class EndsDecision:
         return self.once is not None or any(one.is_change for one in self.members)
 
 
-def needing_producer_ids(seen: Seen, request: Ends) -> list[str]:
+def needing_producer_ids(seen: SeenTransactions, request: JointEnd) -> list[str]:
     """Return the transactional ids whose end takes a new producer id: it is at the last epoch."""
     needing: list[str] = []
     for member in request.members:
@@ -493,7 +493,12 @@ def needing_producer_ids(seen: Seen, request: Ends) -> list[str]:
 
 
 def decide_ends(
-    seen: Seen, request: Ends, now_ms: int, *, spares: Mapping[str, int] | None = None, is_resumed: bool = False
+    seen: SeenTransactions,
+    request: JointEnd,
+    now_ms: int,
+    *,
+    spares: Mapping[str, int] | None = None,
+    is_resumed: bool = False,
 ) -> EndsDecision:
     """Return what ``request`` makes of all of its members and of ``once``.
 
@@ -546,7 +551,7 @@ def decide_ends(
     return decision
 
 
-def _judge_principals(seen: Seen, request: Ends) -> None:
+def _judge_principals(seen: SeenTransactions, request: JointEnd) -> None:
     """Judge the caller before anything else, also where a member is passed over, and where the request is a repeat.
 
     Raises:
@@ -563,7 +568,7 @@ def _judge_principals(seen: Seen, request: Ends) -> None:
 
 
 def _judged(
-    seen: Seen, request: Ends, member: TransactionMember, now_ms: int, spares: Mapping[str, int]
+    seen: SeenTransactions, request: JointEnd, member: TransactionMember, now_ms: int, spares: Mapping[str, int]
 ) -> Decision | FencelineError:
     """Return what the request makes of one member, or why it is refused."""
     item = seen.items.get(member.transactional_id)
@@ -580,19 +585,19 @@ def _is_idle(item: TransactionItem | None, member: TransactionMember) -> bool:
     return item is not None and item.pair == member.pair and not item.is_fenced and item.state in _IDLE
 
 
-def _is_ended(seen: Seen, member: TransactionMember) -> bool:
+def _is_ended(seen: SeenTransactions, member: TransactionMember) -> bool:
     """Return True if an END_TXN of this pair has decided: the pair was given to one producer (I13)."""
     item = seen.items.get(member.transactional_id)
     return item is not None and item.ended == member.pair
 
 
-def _is_committed(seen: Seen, request: Ends) -> bool:
+def _is_committed(seen: SeenTransactions, request: JointEnd) -> bool:
     """Return True if the version, or a higher one, is stored; or if none is asked for."""
     wanted, stored = request.once, seen.once
     return wanted is None or (stored is not None and stored.mark.version >= wanted.version)
 
 
-def _is_raised(seen: Seen, request: Ends) -> bool:
+def _is_raised(seen: SeenTransactions, request: JointEnd) -> bool:
     """Return True if what is stored is what the request would have stored."""
     wanted, stored = request.once, seen.once
     if wanted is None or stored is None:

@@ -29,7 +29,7 @@ from fenceline.transactions.item import TransactionItem, producer_id_from_item, 
 _ENDED = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
 
 
-class Page(NamedTuple):
+class ItemPage(NamedTuple):
     """Some items of one shard, in the order of their keys."""
 
     shard: int
@@ -41,7 +41,7 @@ class Page(NamedTuple):
         return _place(self.shard, item.key.sort)
 
 
-def transactions_after(context: Context, place: str) -> Page:
+def transactions_after(context: Context, place: str) -> ItemPage:
     """Return a page of the transactions after ``place``; the walk begins with an empty place.
 
     Raises:
@@ -50,17 +50,17 @@ def transactions_after(context: Context, place: str) -> Page:
     return _page(context, keys.transactions_of, place)
 
 
-def producer_ids_after(context: Context, place: str) -> Page:
+def producer_ids_after(context: Context, place: str) -> ItemPage:
     """Return a page of the items of producer ids after ``place``; see ``transactions_after``."""
     return _page(context, keys.transactional_ids_of, place)
 
 
-def _page(context: Context, key_of: Callable[[int], str], place: str) -> Page:
+def _page(context: Context, key_of: Callable[[int], str], place: str) -> ItemPage:
     shard, after = _parse_place(place)
     items = context.items.query(key_of(shard), start_after=after, limit=limits.TRANSACTION_ITEMS_MAX)
     if len(items) == limits.TRANSACTION_ITEMS_MAX:
-        return Page(shard, items, _place(shard, items[-1].key.sort))
-    return Page(shard, items, _place(shard + 1, "") if shard + 1 < COORDINATOR_SHARDS else None)
+        return ItemPage(shard, items, _place(shard, items[-1].key.sort))
+    return ItemPage(shard, items, _place(shard + 1, "") if shard + 1 < COORDINATOR_SHARDS else None)
 
 
 def _place(shard: int, after: str) -> str:

@@ -39,14 +39,14 @@ from fenceline.transactions.item import (
 )
 
 
-class Found(NamedTuple):
+class FoundProducerId(NamedTuple):
     """What a producer id leads to."""
 
     known: ProducerIdItem | None  # the item of the producer id
     item: TransactionItem | None  # of the transactional id that it was given to
 
 
-def find(context: Context, producer_ids: Iterable[int]) -> dict[int, Found]:
+def find(context: Context, producer_ids: Iterable[int]) -> dict[int, FoundProducerId]:
     """Return what each of these producer ids leads to, up to 100 of them read in two calls.
 
     Raises:
@@ -60,7 +60,7 @@ def find(context: Context, producer_ids: Iterable[int]) -> dict[int, Found]:
     found = context.read_items([keys.transaction_item(transactional_id) for transactional_id in ids])
     transactions = {key.sort: transaction_from_item(item) for key, item in found.items()}
     return {
-        producer_id: Found(one, None if one is None else transactions.get(one.transactional_id))
+        producer_id: FoundProducerId(one, None if one is None else transactions.get(one.transactional_id))
         for producer_id, one in ((producer_id, known.get(producer_id)) for producer_id in wanted)
     }
 

@@ -20,7 +20,7 @@ from fenceline.model.transaction import TransactionMember
 from fenceline.ports import ItemKey, VersionMoved
 from fenceline.transactions import item_store
 from fenceline.transactions.committed_version import once_from_item
-from fenceline.transactions.decide import Ends, EndsDecision, Seen, decide_ends, needing_producer_ids
+from fenceline.transactions.decide import EndsDecision, JointEnd, SeenTransactions, decide_ends, needing_producer_ids
 from fenceline.transactions.finish import finish_all
 from fenceline.transactions.item import transaction_from_item
 
@@ -39,7 +39,7 @@ class EndCoordinator:
         self._context = partitions.context
         self._take_producer_id = take_producer_id
 
-    def end(self, request: Ends, until_ms: int) -> Sequence[TransactionMember]:
+    def end(self, request: JointEnd, until_ms: int) -> Sequence[TransactionMember]:
         """End all of the request's transactions, or none, and return each with the pair of its next one.
 
         On return every marker is durable and every pending offset is settled. The same request again gets the same
@@ -63,7 +63,7 @@ class EndCoordinator:
         ended = finish_all(self._partitions, [one.item for one in decision.members], until_ms)
         return [TransactionMember(item.transactional_id, item.pair) for item in ended]
 
-    def _decide(self, request: Ends) -> EndsDecision:
+    def _decide(self, request: JointEnd) -> EndsDecision:
         """Decide and write, again where another request was faster, or where the store did not answer.
 
         After an unanswered write the items are read again. Where the members are ended by these pairs, with this
@@ -82,7 +82,7 @@ class EndCoordinator:
                 raise already
         raise AssertionError
 
-    def _attempt(self, request: Ends, *, is_resumed: bool) -> EndsDecision:
+    def _attempt(self, request: JointEnd, *, is_resumed: bool) -> EndsDecision:
         """Read the items, decide, and write what was decided: one attempt."""
         seen = self._read(request)
         needing = needing_producer_ids(seen, request)
@@ -97,7 +97,7 @@ class EndCoordinator:
         self._check_moment(request, seen)
         return decision
 
-    def _read(self, request: Ends) -> Seen:
+    def _read(self, request: JointEnd) -> SeenTransactions:
         wanted = [keys.transaction_item(one.transactional_id) for one in request.members]
         mark_key = None if request.once is None else keys.once_item(request.once.app_id)
         if mark_key is not None:
@@ -105,9 +105,9 @@ class EndCoordinator:
         found = dict(self._context.items.get(wanted)) if wanted else {}
         mark = None if mark_key is None else found.pop(mark_key, None)
         items = {key.sort: transaction_from_item(item) for key, item in found.items()}
-        return Seen(items, None if mark is None else once_from_item(mark))
+        return SeenTransactions(items, None if mark is None else once_from_item(mark))
 
-    def _check_moment(self, request: Ends, seen: Seen) -> None:
+    def _check_moment(self, request: JointEnd, seen: SeenTransactions) -> None:
         """Check that all that was seen was so at one moment: it is still so, and no version is used twice.
 
         Raises:

@@ -24,7 +24,7 @@ from fenceline.log.retry import Attempts
 from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Change, Check, Put
 from fenceline.subscriptions import cursor_store, group_offsets
-from fenceline.subscriptions.cursor_store import Move, Stored
+from fenceline.subscriptions.cursor_store import Move, StoredCursor
 from fenceline.subscriptions.cursors import Live
 from fenceline.subscriptions.group_offsets import Judge
 from fenceline.subscriptions.items import SubscriptionItem
@@ -77,7 +77,7 @@ def _send(
     places = group_offsets.judged(live, offsets, judge)
     transaction = item()
     group_offsets.check_range(context, places, offsets)
-    known: list[tuple[CommittedOffset, Stored]] = []
+    known: list[tuple[CommittedOffset, StoredCursor]] = []
     also: list[Change] = [*places.checks]
     for topic, some in places.by_topic(offsets):
         found, conditions = group_offsets.cursors_of(topic, group, [one.partition for one in some])
@@ -93,7 +93,7 @@ def _send(
     cursor_store.write(context, moves, also)
 
 
-def naming(item: TransactionItem, cursors: Sequence[Stored]) -> TransactionItem:
+def naming(item: TransactionItem, cursors: Sequence[StoredCursor]) -> TransactionItem:
     """Return the transaction with these cursors named in it; itself if it names them all.
 
     Raises:
@@ -116,7 +116,7 @@ def _condition(context: Context, item: TransactionItem, named: TransactionItem) 
     return replace(named, updated_at=context.runtime.now_ms()).put(context.runtime)
 
 
-def _pending(context: Context, item: TransactionItem, offset: CommittedOffset, stored: Stored) -> Move:
+def _pending(context: Context, item: TransactionItem, offset: CommittedOffset, stored: StoredCursor) -> Move:
     """Return the move of a cursor to which the transaction has sent an offset.
 
     Raises:

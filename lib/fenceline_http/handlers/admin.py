@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fenceline_http import media_types, responses
-from fenceline_http.operations.about import Health, Links, Service
-from fenceline_http.operations.admin import Topics, Trimmed
+from fenceline_http.operations.about import About, Health, Links
+from fenceline_http.operations.admin import TopicList, Trimmed
 from fenceline_http.operations.replication import SkippedGap, StartedSnapshot
 from fenceline_http.responses import Response
 
@@ -28,7 +28,7 @@ def create_topic(request: Request, wanted: NewTopic) -> Response:
 
 def list_topics(request: Request, wanted: Listing) -> Response:
     topics, has_more = request.log.topics.list(prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit)
-    return responses.listed(Topics(topics, has_more))
+    return responses.listed(TopicList(topics, has_more))
 
 
 def show_topic(request: Request) -> Response:
@@ -93,7 +93,7 @@ def openapi_document(request: Request) -> Response:
 def links(request: Request) -> Response:
     if media_types.prefers_page(request.header("accept")):
         return docs(request)
-    return responses.json(Service("fenceline", request.service.version, Links()))
+    return responses.json(About("fenceline", request.service.version, Links()))
 
 
 def docs(request: Request) -> Response:

@@ -18,17 +18,17 @@ from fenceline_http.responses import Response
 if TYPE_CHECKING:
     from fenceline.service.by_key import Share, Shares
     from fenceline.service.log import Log
-    from fenceline_http.produce_requests import Batch, ProduceByKey, ProduceEntry, ProduceMany, Producer
+    from fenceline_http.produce_requests import BatchProducer, BatchQuery, ProduceByKey, ProduceEntry, ProduceMany
     from fenceline_http.request import Request
 
 
-def append(request: Request, wanted: Produce | Batch) -> Response:
+def append(request: Request, wanted: Produce | BatchQuery) -> Response:
     if not isinstance(wanted, Produce):
         return append_batch(request, wanted)
     return _append(request, wanted.acks, _of_records(wanted, wanted.transactional_id))
 
 
-def append_batch(request: Request, wanted: Batch) -> Response:
+def append_batch(request: Request, wanted: BatchQuery) -> Response:
     try:
         batch = _of_batch(wanted, request.body)
     except FencelineError as error:
@@ -95,11 +95,11 @@ def _of_records(wanted: Produce | ProduceEntry, transactional_id: str | None) ->
     )
 
 
-def _producer_ref(producer: Producer) -> ProducerRef:
+def _producer_ref(producer: BatchProducer) -> ProducerRef:
     return ProducerRef(producer.producer_id, producer.producer_epoch, producer.sequence)
 
 
-def _of_batch(wanted: Batch, body: bytes) -> AppendRequest:
+def _of_batch(wanted: BatchQuery, body: bytes) -> AppendRequest:
     session_id, topic_epoch = wanted.session_id, wanted.topic_epoch
     session = None if session_id is None or topic_epoch is None else SessionRef(session_id, topic_epoch)
     return AppendRequest.of_batch(

@@ -10,7 +10,7 @@ from fenceline.model.requests import ReadRequest
 from fenceline_http import media_types, record_page, responses
 from fenceline_http.media_types import Media
 from fenceline_http.operations.read import (
-    OffsetAt,
+    FirstOffset,
     OffsetAtOfPartition,
     OffsetsOfPartition,
     OffsetsOfPartitions,
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from fenceline.model.results import SegmentEntry
     from fenceline_http.operations.read import (
         OffsetForTime,
-        Offsets,
+        OffsetsQuery,
         ProducerStates,
         Read,
         ReadBatches,
-        Segments,
+        SegmentsQuery,
         TopicOffsets,
         TopicOffsetsForTime,
     )
@@ -93,7 +93,7 @@ def _media(accept: str | None, wanted: Read) -> Media:
     return Media.JSON
 
 
-def offsets(request: Request, wanted: Offsets) -> Response:
+def offsets(request: Request, wanted: OffsetsQuery) -> Response:
     if wanted.timestamp is not None:
         return _offset_at(request, wanted.timestamp)
     return responses.json(request.log.partitions.offsets(*request.partition))
@@ -107,8 +107,8 @@ def _offset_at(request: Request, timestamp: int) -> Response:
     return responses.json(_found(request.log.partitions.offset_at(*request.partition, timestamp)))
 
 
-def _found(place: tuple[int, int] | None) -> OffsetAt:
-    return OffsetAt() if place is None else OffsetAt(*place)
+def _found(place: tuple[int, int] | None) -> FirstOffset:
+    return FirstOffset() if place is None else FirstOffset(*place)
 
 
 def topic_offsets(request: Request, wanted: TopicOffsets) -> Response:
@@ -133,7 +133,7 @@ def _topic_offsets_at(request: Request, timestamp: int, wanted: TopicOffsets | T
     return responses.json(TopicOffsetsAt(found.topic_id, entries, found.has_more))
 
 
-def segments(request: Request, wanted: Segments) -> Response:
+def segments(request: Request, wanted: SegmentsQuery) -> Response:
     listed = request.log.partitions.segments(
         *request.partition,
         offset=wanted.offset,

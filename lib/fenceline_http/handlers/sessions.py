@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from fenceline.model.access import QUEUED, Lease
 from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline_http import responses
-from fenceline_http.operations.ownership import Owned
+from fenceline_http.operations.ownership import OwnAnswer
 from fenceline_http.operations.sessions import ClaimAnswer, Renewed
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
     from fenceline.model.access import ProducerPage
-    from fenceline_http.operations.ownership import Owner, OwnRequest, ReleaseRequest
-    from fenceline_http.operations.sessions import Claim, NewSession, OfSession, Poll
+    from fenceline_http.operations.ownership import OwnerQuery, OwnRequest, ReleaseRequest
+    from fenceline_http.operations.sessions import ClaimBody, NewSession, OfSession, ProducerQuery
     from fenceline_http.operations.shared import NamePage
     from fenceline_http.request import Request
 
@@ -41,7 +41,7 @@ def close_session(request: Request) -> Response:
     return responses.empty(204)
 
 
-def claim(request: Request, wanted: Claim) -> Response:
+def claim(request: Request, wanted: ClaimBody) -> Response:
     asked = ClaimRequest(
         access_mode=wanted.access_mode,
         partitions=wanted.partitions,
@@ -52,18 +52,16 @@ def claim(request: Request, wanted: Claim) -> Response:
         topic_epochs=wanted.topic_epochs,
         wait_ms=wanted.wait_ms,
     )
-    principal = request.principal
-    producer = request.log.access.claim(request.topic, asked, principal=principal)
-    status = 202 if producer.state == QUEUED else 201
-    return responses.json(ClaimAnswer(producer.shown_to(principal)), status)
+    made = request.log.access.claim(request.topic, asked, principal=request.principal)
+    return responses.json(ClaimAnswer(made), 202 if made.state == QUEUED else 201)
 
 
-def show_producer(request: Request, wanted: Poll) -> Response:
+def show_producer(request: Request, wanted: ProducerQuery) -> Response:
     name, principal = request.parameters["producer_name"], request.principal
-    producer = request.log.access.producer(
+    found = request.log.access.producer(
         request.topic, name, session_id=wanted.session_id, wait_ms=wanted.wait_ms, principal=principal
     )
-    return responses.json(ClaimAnswer(producer.shown_to(principal)))
+    return responses.json(ClaimAnswer(found))
 
 
 def close_producer(request: Request, wanted: OfSession) -> Response:
@@ -73,14 +71,16 @@ def close_producer(request: Request, wanted: OfSession) -> Response:
 
 
 def list_producers(request: Request, wanted: NamePage) -> Response:
-    page = request.log.access.producers(request.topic, start_after=wanted.start_after, limit=wanted.limit)
-    return _producers(page, request.principal)
+    page = request.log.access.producers(
+        request.topic, start_after=wanted.start_after, limit=wanted.limit, principal=request.principal
+    )
+    return _producers(page)
 
 
-def _producers(page: ProducerPage, principal: str) -> Response:
+def _producers(page: ProducerPage) -> Response:
     """Respond with a page of producers; what does not pass the gateway is cut off by name, whichever list it is in."""
     by_name = sorted([*page.producers, *page.waiting], key=lambda one: one.producer_name)
-    rows, is_cut = responses.fitting(one.shown_to(principal) for one in by_name)
+    rows, is_cut = responses.fitting(by_name)
     shown = {one.producer_name: row for one, row in zip(by_name, rows, strict=False)}
     granted, waiting = (
         ",".join([shown[one.producer_name] for one in part if one.producer_name in shown])
@@ -94,7 +94,7 @@ def _producers(page: ProducerPage, principal: str) -> Response:
 def own(request: Request, wanted: OwnRequest) -> Response:
     resources = [OwnTarget(one.resource, one.generation) for one in wanted.resources]
     owned = request.log.access.own(wanted.session_id, resources, group=wanted.group, principal=request.principal)
-    return responses.json(Owned(wanted.group, owned))
+    return responses.json(OwnAnswer(wanted.group, owned))
 
 
 def release(request: Request, wanted: ReleaseRequest) -> Response:
@@ -102,6 +102,6 @@ def release(request: Request, wanted: ReleaseRequest) -> Response:
     return responses.empty(204)
 
 
-def show_owner(request: Request, wanted: Owner) -> Response:
+def show_owner(request: Request, wanted: OwnerQuery) -> Response:
     shown = request.log.access.ownership(wanted.resource, group=wanted.group, principal=request.principal)
     return responses.json(shown)

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fenceline.errors import UnknownSubscriptionError
-from fenceline.model.requests import Acknowledgement as Acknowledged
-from fenceline.model.requests import ReadRequest
+from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.subscription import CommittedOffset, CursorPart, SubscriptionPage
 from fenceline_http import record_page, responses
-from fenceline_http.operations.subscriptions import GroupOffsets, Mark, Subscriptions
+from fenceline_http.operations.subscriptions import GroupOffsets, MarkAnswer, SubscriptionList
 from fenceline_http.responses import Response
 from fenceline_http.value_kinds import GROUP, LEGAL_GROUP, WANTED_GROUP
 
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from fenceline.model.subscription import Cursor, ShownSubscription
     from fenceline_http.operations.shared import NamePage
     from fenceline_http.operations.subscriptions import (
-        Acknowledgement,
+        AcknowledgementBody,
         Commit,
-        Committed,
+        CommittedQuery,
         PartitionPage,
         ReadSubscription,
-        Seek,
+        SeekBody,
         SubscriptionChange,
     )
     from fenceline_http.request import Request
@@ -94,7 +93,7 @@ def _part(cursor: Cursor) -> CursorPart:
 
 def list_subscriptions(request: Request, wanted: NamePage) -> Response:
     found, has_more = request.log.subscriptions.list(request.topic, start_after=wanted.start_after, limit=wanted.limit)
-    return responses.listed(Subscriptions([one.entry for one in found], has_more))
+    return responses.listed(SubscriptionList([one.entry for one in found], has_more))
 
 
 def show_subscription(request: Request, wanted: PartitionPage) -> Response:
@@ -134,11 +133,11 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
     return responses.text(record_page.to_json(found, wanted.encoding))
 
 
-def acknowledge(request: Request, wanted: Acknowledgement) -> Response:
+def acknowledge(request: Request, wanted: AcknowledgementBody) -> Response:
     if wanted.individual is None:
-        acknowledged = Acknowledged(wanted.cumulative)
+        acknowledged = Acknowledgement(wanted.cumulative)
     else:
-        acknowledged = Acknowledged(individual=wanted.individual)
+        acknowledged = Acknowledgement(individual=wanted.individual)
     mark = request.log.subscriptions.acknowledge(
         request.topic,
         wanted.partition,
@@ -147,10 +146,10 @@ def acknowledge(request: Request, wanted: Acknowledgement) -> Response:
         session_id=wanted.session_id,
         principal=request.principal,
     )
-    return responses.json(Mark(mark))
+    return responses.json(MarkAnswer(mark))
 
 
-def seek(request: Request, wanted: Seek) -> Response:
+def seek(request: Request, wanted: SeekBody) -> Response:
     mark = request.log.subscriptions.seek(
         request.topic,
         wanted.partition,
@@ -159,10 +158,10 @@ def seek(request: Request, wanted: Seek) -> Response:
         timestamp=wanted.timestamp,
         principal=request.principal,
     )
-    return responses.json(Mark(mark))
+    return responses.json(MarkAnswer(mark))
 
 
-def committed(request: Request, wanted: Committed) -> Response:
+def committed(request: Request, wanted: CommittedQuery) -> Response:
     offsets, has_more = request.log.subscriptions.committed(
         _new_name(request, "group"),
         topic=wanted.topic,

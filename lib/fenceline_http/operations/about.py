@@ -27,7 +27,8 @@ class Links(NamedTuple):
     topics: str = "/v1/topics"
 
 
-class Service(NamedTuple):
+@Titled("Service")
+class About(NamedTuple):
     """What answers here."""
 
     name: Literal["fenceline"]
@@ -64,7 +65,7 @@ ROUTES = (
         tag="Service",
         summary="Say what answers here",
         description="Says what answers here, and where its contract is. A browser gets the page of the contract.",
-        answers={200: Service("fenceline", "0.1.0", Links())},
+        answers={200: About("fenceline", "0.1.0", Links())},
     ),
     Route(
         "GET",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fenceline import limits
+from fenceline.answers import Titled
 from fenceline.model.kinds import Offset, PartitionCount, RegionName, TopicName
 from fenceline.model.topic import Topic
 from fenceline.model.topic_config import NAMES
@@ -84,7 +85,8 @@ class Trim(Body):
 # What is answered
 
 
-class Topics(NamedTuple):
+@Titled("Topics")
+class TopicList(NamedTuple):
     """Some topics, by name."""
 
     topics: Sequence[Topic]
@@ -122,7 +124,7 @@ ROUTES = (
         summary="List topics by name",
         description="Lists topics in byte order of their names. Where `has_more` is true, continue with `start_after`.",
         takes=Listing,
-        answers={200: Topics([_EXAMPLE], has_more=False)},
+        answers={200: TopicList([_EXAMPLE], has_more=False)},
         codes=STORES,
         query={"prefix": "ord"},
     ),

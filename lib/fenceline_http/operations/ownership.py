@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fenceline import limits
+from fenceline.answers import Titled
 from fenceline.model import kinds
 from fenceline.model.access import OwnedResource, Ownership
 from fenceline_http.json_schema import of_type
@@ -47,7 +48,7 @@ class ReleaseRequest(Body):
     resources: Sequence[str] = required(list_of(_RESOURCE, minItems=1, maxItems=limits.RESOURCES_PER_OWN_MAX))
 
 
-class Owner(Query):
+class OwnerQuery(Query):
     """A resource whose owner is to be shown."""
 
     resource: str = required(_RESOURCE, "The name to look up: `TOPIC/PARTITION`, or any other string.")
@@ -56,7 +57,8 @@ class Owner(Query):
     )
 
 
-class Owned(NamedTuple):
+@Titled("Owned")
+class OwnAnswer(NamedTuple):
     """Resources that were taken."""
 
     group: kinds.GroupName | None
@@ -74,7 +76,7 @@ ROUTES = (
         description="Takes the ownership of resources, all of them or none. A higher `generation` severs the owner "
         "before it.",
         takes=OwnRequest,
-        answers={200: Owned("billing", [OwnedResource("orders/0", 3, 7)])},
+        answers={200: OwnAnswer("billing", [OwnedResource("orders/0", 3, 7)])},
         codes=(*WRITES, *OWNER, "STALE_GENERATION", "RESOURCE_OWNED"),
         body={
             "session_id": SESSION_EXAMPLE,
@@ -103,7 +105,7 @@ ROUTES = (
         tag="Ownership",
         summary="Show who owns a resource",
         description="Shows the owner of a resource. A resource that was never owned has generation 0 and no session.",
-        takes=Owner,
+        takes=OwnerQuery,
         answers={
             200: Ownership(
                 "orders/0",

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from fenceline.model.results import Appended
 from fenceline_http.json_schema import STRING, Named, Schema, array, described, integer, members, obj
 from fenceline_http.operations.shared import KNOWN, OWNER, PARTITION, STORES, TOPIC, WRITES
-from fenceline_http.produce_requests import Batch, Produce, ProduceByKey, ProduceMany
+from fenceline_http.produce_requests import BatchQuery, Produce, ProduceByKey, ProduceMany
 from fenceline_http.route import Route
 from fenceline_http.schemas import PROBLEM
 
@@ -52,7 +52,7 @@ ROUTES = (
         summary="Append one batch",
         description="Appends one batch, whole or not at all. With `expected_offset` it lands exactly there or nowhere.",
         takes=Produce,
-        batches=Batch,
+        batches=BatchQuery,
         answers={200: _EXAMPLE, 202: None},
         codes=(*KNOWN, *WRITES, *OWNER, *_APPEND_CODES),
         body={"records": [{"key": "ann", "value": "1 book", "headers": [["source", "web"]]}]},
@@ -66,7 +66,7 @@ ROUTES = (
         summary="Append one batch as a Kafka producer encodes it",
         description="Appends one record batch (version 2), which is stored as it is, whole or not at all. Producer id, "
         "epoch, sequence and the transactional bit are in the batch.",
-        takes=Batch,
+        takes=BatchQuery,
         takes_batch=True,
         answers={200: _EXAMPLE, 202: None},
         codes=(*KNOWN, *WRITES, *OWNER, *_APPEND_CODES),

@@ -9,8 +9,7 @@ from fenceline import limits
 from fenceline.answers import INLINE, Stated, Titled
 from fenceline.errors import InvalidRequestError
 from fenceline.model.kinds import GroupName, Offset, PartitionNumber, Timestamp
-from fenceline.model.results import Bounds, SegmentEntry, SegmentList
-from fenceline.model.results import Offsets as OffsetsAnswer
+from fenceline.model.results import Bounds, Offsets, SegmentEntry, SegmentList
 from fenceline.model.transaction import ShownProducerState
 from fenceline_http.json_schema import of_type, words
 from fenceline_http.operations.shared import (
@@ -98,7 +97,7 @@ class ReadBatches(_Place, PageBounds):
     """Batches to read."""
 
 
-class Offsets(Query):
+class OffsetsQuery(Query):
     """The offsets of a partition."""
 
     timestamp: int | None = unshown(integer())  # `OffsetForTime`
@@ -129,7 +128,7 @@ class TopicOffsetsForTime(_Partitions):
     timestamp: int = required(integer(), _AT_TIME)
 
 
-class Segments(Query):
+class SegmentsQuery(Query):
     """Segments from an offset on."""
 
     offset: int | None = optional(
@@ -151,7 +150,8 @@ class ProducerStates(Query):
     )
 
 
-class OffsetAt(NamedTuple):
+@Titled("OffsetAt")
+class FirstOffset(NamedTuple):
     """The first record at a time or later; both are ``None`` where there is none."""
 
     offset: Offset | None = None
@@ -162,7 +162,7 @@ class OffsetsOfPartition(NamedTuple):
     """One partition's offsets."""
 
     partition: PartitionNumber
-    offsets: Annotated[OffsetsAnswer, INLINE]
+    offsets: Annotated[Offsets, INLINE]
 
 
 @Titled("TopicOffsets")
@@ -178,7 +178,7 @@ class OffsetAtOfPartition(NamedTuple):
     """The first record of one partition at a time or later."""
 
     partition: PartitionNumber
-    found: Annotated[OffsetAt, INLINE]
+    found: Annotated[FirstOffset, INLINE]
 
 
 class TopicOffsetsAt(NamedTuple):
@@ -198,8 +198,8 @@ class ProducerStateList(NamedTuple):
 
 
 _BOUNDS = Bounds(0, 1, 1)
-_OFFSETS = OffsetsAnswer(_BOUNDS, topic_epoch=-1, access_mode="Shared", compaction_horizon=0)
-_FOUND = OffsetAt(0, 1_700_000_000_000)
+_OFFSETS = Offsets(_BOUNDS, topic_epoch=-1, access_mode="Shared", compaction_horizon=0)
+_FOUND = FirstOffset(0, 1_700_000_000_000)
 _SEGMENT = SegmentEntry(0, 1, 512, "https://example.com/log/segment", origin=None, records=1, aborted=[])
 
 ROUTES = (
@@ -240,7 +240,7 @@ ROUTES = (
         tag="Records",
         summary="Show a partition's offsets",
         description="Shows where a partition begins and ends.",
-        takes=Offsets,
+        takes=OffsetsQuery,
         answers={200: _OFFSETS},
         codes=(*KNOWN, *STORES, "CONTENDED"),
     ),
@@ -292,7 +292,7 @@ ROUTES = (
         summary="List segments, with URLs to fetch them by",
         description="Lists the objects that hold a partition. Each `url` can be fetched without credentials for ten "
         "minutes.",
-        takes=Segments,
+        takes=SegmentsQuery,
         answers={
             200: SegmentList(
                 [_SEGMENT],

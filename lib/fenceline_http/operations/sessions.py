@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fenceline import limits
-from fenceline.model.access import GRANTED, Hold, Lease, Session
-from fenceline.model.access import Claim as Granted
+from fenceline.answers import Titled
+from fenceline.model.access import GRANTED, Claim, Hold, Lease, SessionState
 from fenceline.model.kinds import ACCESS_MODES, AccessMode, ClientName, Epoch, LeaseMs, ProducerName
 from fenceline_http.json_schema import of_type
 from fenceline_http.operations import ownership
@@ -65,7 +65,8 @@ def _epochs(tree: Any, field: str) -> dict[int, int]:
 _EPOCHS = {**of_type(Mapping[int, Epoch]), "minProperties": 1, "maxProperties": limits.CLAIM_PARTITIONS_MAX}
 
 
-class Claim(Body):
+@Titled("Claim")
+class ClaimBody(Body):
     """A claim for write access."""
 
     access_mode: str = required(choice(ACCESS_MODES, of_type(AccessMode)))
@@ -83,7 +84,7 @@ class Claim(Body):
     wait_ms: int = optional(WAIT_MS, default=0)
 
 
-class Poll(Query):
+class ProducerQuery(Query):
     """A producer to show. With its own session, the request is a poll, and may wait."""
 
     session_id: str | None = optional(TEXT, "The session that made the claim.")
@@ -102,14 +103,14 @@ class OfSession(Query):
 class ClaimAnswer(NamedTuple):
     """What became of a claim."""
 
-    producer: Granted
+    producer: Claim
 
 
 class NamedProducers(NamedTuple):
     """Some producers of a topic, and who waits in line."""
 
-    producers: Sequence[Granted]
-    waiting: Sequence[Granted]
+    producers: Sequence[Claim]
+    waiting: Sequence[Claim]
     has_more: bool
 
 
@@ -119,7 +120,7 @@ class Renewed(NamedTuple):
     expires_at: int
 
 
-_CLAIMED = Granted(
+_CLAIMED = Claim(
     "loader",
     SESSION_EXAMPLE,
     "Exclusive",
@@ -154,7 +155,7 @@ ROUTES = (
         summary="Show a session and what it holds",
         description="Shows whether a session is live, and which partitions and resources it holds.",
         answers={
-            200: Session(
+            200: SessionState(
                 SESSION_EXAMPLE,
                 30_000,
                 1_700_000_030_000,
@@ -197,7 +198,7 @@ ROUTES = (
         tag="Producers",
         summary="Claim write access",
         description="Claims write access to partitions: granted (201), or queued (202) in the mode WaitForExclusive.",
-        takes=Claim,
+        takes=ClaimBody,
         answers={201: ClaimAnswer(_CLAIMED), 202: ClaimAnswer(_CLAIMED)},
         codes=(*KNOWN, *WRITES, *OWNER, "PRODUCER_FENCED", "PRODUCER_BUSY"),
         body={"access_mode": "Exclusive", "partitions": [0], "producer_name": "loader"},
@@ -223,7 +224,7 @@ ROUTES = (
         summary="Show a producer, or poll one's own",
         description="Shows a producer. With its own `session_id` the request is a poll, which keeps a queued producer "
         "in line.",
-        takes=Poll,
+        takes=ProducerQuery,
         answers={200: ClaimAnswer(_CLAIMED)},
         codes=(*KNOWN, *WRITES, *OWNER, "UNKNOWN_PRODUCER", "PRODUCER_FENCED"),
         query={"session_id": SESSION_EXAMPLE},

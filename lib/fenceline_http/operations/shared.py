@@ -39,7 +39,7 @@ def _metadata(value: object, field: str) -> str:
     return text
 
 
-class CommittedOffset(Members):
+class OffsetToCommit(Members):
     """One partition's offset."""
 
     metadata: str = optional(Kind(_metadata, {"type": "string", "maxLength": limits.METADATA_BYTES_MAX}), default="")

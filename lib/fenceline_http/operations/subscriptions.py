@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fenceline import limits
+from fenceline.answers import Titled
 from fenceline.errors import InvalidRequestError
 from fenceline.model.kinds import Offset
-from fenceline.model.subscription import CommittedOffset as Answered
-from fenceline.model.subscription import Cursor, CursorPart, SubscriptionEntry, SubscriptionPage
+from fenceline.model.subscription import CommittedOffset, Cursor, CursorPart, SubscriptionEntry, SubscriptionPage
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
@@ -23,8 +23,8 @@ from fenceline_http.operations.shared import (
     SUBSCRIPTION,
     TOPIC,
     WRITES,
-    CommittedOffset,
     NamePage,
+    OffsetToCommit,
     PageQuery,
 )
 from fenceline_http.request_schema import Body, Nothing, Query, object_of, optional, required
@@ -79,7 +79,8 @@ class ReadSubscription(PageQuery):
     identity: bool = optional(FLAG, IDENTITY_TEXT, default=False)
 
 
-class Acknowledgement(Body):
+@Titled("Acknowledgement")
+class AcknowledgementBody(Body):
     """Records to acknowledge in one partition."""
 
     partition: int = required(integer())
@@ -94,7 +95,8 @@ class Acknowledgement(Body):
             raise InvalidRequestError("give exactly one of cumulative and individual", field="cumulative")
 
 
-class Seek(Body):
+@Titled("Seek")
+class SeekBody(Body):
     """Where to set a mark."""
 
     partition: int = required(integer())
@@ -112,8 +114,8 @@ class Seek(Body):
 class Commit(Body):
     """Offsets to commit, all of them or none."""
 
-    offsets: Sequence[CommittedOffset] = required(
-        list_of(object_of(CommittedOffset, is_named=False), minItems=1, maxItems=limits.PARTITIONS_PER_COMMIT_MAX)
+    offsets: Sequence[OffsetToCommit] = required(
+        list_of(object_of(OffsetToCommit, is_named=False), minItems=1, maxItems=limits.PARTITIONS_PER_COMMIT_MAX)
     )
     session_id: str | None = optional(TEXT)
 
@@ -127,7 +129,7 @@ def _place(text: str, field: str) -> tuple[str, int] | None:
     return found[1], int(found[2])
 
 
-class Committed(Query):
+class CommittedQuery(Query):
     """Some of the offsets that a group has committed."""
 
     topic: str | None = optional(TEXT, "Only offsets of this topic.")
@@ -149,14 +151,16 @@ class Committed(Query):
 # What is answered
 
 
-class Subscriptions(NamedTuple):
+@Titled("Subscriptions")
+class SubscriptionList(NamedTuple):
     """Some subscriptions, by name."""
 
     subscriptions: Sequence[SubscriptionEntry]
     has_more: bool
 
 
-class Mark(NamedTuple):
+@Titled("Mark")
+class MarkAnswer(NamedTuple):
     """The first offset that is not acknowledged in order."""
 
     mark_delete_offset: Offset
@@ -165,7 +169,7 @@ class Mark(NamedTuple):
 class GroupOffsets(NamedTuple):
     """Some of the offsets that a group has committed, by topic and partition."""
 
-    offsets: Sequence[Answered]
+    offsets: Sequence[CommittedOffset]
     has_more: bool
 
 
@@ -182,7 +186,7 @@ ROUTES = (
         summary="List a topic's subscriptions by name",
         description="Lists the subscriptions of a topic in byte order of their names, without their cursors.",
         takes=NamePage,
-        answers={200: Subscriptions([_ENTRY], has_more=False)},
+        answers={200: SubscriptionList([_ENTRY], has_more=False)},
         codes=(*KNOWN, *STORES),
     ),
     Route(
@@ -253,8 +257,8 @@ ROUTES = (
         summary="Acknowledge records",
         description="Acknowledges every record up to `cumulative`, or the `individual` ones. Give exactly one of the "
         "two.",
-        takes=Acknowledgement,
-        answers={200: Mark(1)},
+        takes=AcknowledgementBody,
+        answers={200: MarkAnswer(1)},
         codes=(*SUBSCRIBED, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "cumulative": 0},
     ),
@@ -267,8 +271,8 @@ ROUTES = (
         summary="Set the mark by offset or by time",
         description="Sets the mark, also backwards, and forgets individual acknowledgements. "
         "Give exactly one of `offset` and `timestamp`.",
-        takes=Seek,
-        answers={200: Mark(0)},
+        takes=SeekBody,
+        answers={200: MarkAnswer(0)},
         codes=(*SUBSCRIBED, *WRITES, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "offset": 0},
     ),
@@ -281,8 +285,8 @@ ROUTES = (
         summary="Show what a group has committed",
         description="Returns the offsets that a group has committed, of every topic or of one. An unknown group has "
         "none.",
-        takes=Committed,
-        answers={200: GroupOffsets([Answered("orders", 0, 1)], has_more=False)},
+        takes=CommittedQuery,
+        answers={200: GroupOffsets([CommittedOffset("orders", 0, 1)], has_more=False)},
         codes=(*KNOWN, *STORES, "CONTENDED", "UNSTABLE_OFFSET_COMMIT"),
         query={"topic": "orders"},
     ),

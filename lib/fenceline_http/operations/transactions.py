@@ -35,7 +35,7 @@ from fenceline_http.operations.ends import (
     TRANSACTIONS,
     OfProducer,
 )
-from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, CommittedOffset
+from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, OffsetToCommit
 from fenceline_http.request_schema import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.route import Route
 from fenceline_http.schemas import PROBLEM
@@ -70,7 +70,7 @@ class ProducerIdRequest(Body, is_optional=True):
             )
 
 
-class Place(Members):
+class PartitionToAdd(Members):
     """A partition to add."""
 
     topic: str = required(TEXT)
@@ -80,8 +80,8 @@ class Place(Members):
 class AddPartitions(OfProducer, Body):
     """Partitions to add to a transaction, all of them or none."""
 
-    partitions: Sequence[Place] = required(
-        list_of(object_of(Place, is_named=False), 1, limits.PARTITIONS_PER_ADDITION_MAX, of="partitions")
+    partitions: Sequence[PartitionToAdd] = required(
+        list_of(object_of(PartitionToAdd, is_named=False), 1, limits.PARTITIONS_PER_ADDITION_MAX, of="partitions")
     )
 
     def check(self) -> None:
@@ -99,8 +99,8 @@ class SendOffsets(OfProducer, Body):
 
     group: str = required(GROUP)
     session_id: str | None = optional(TEXT)
-    offsets: Sequence[CommittedOffset] = required(
-        list_of(object_of(CommittedOffset, is_named=False), 1, limits.PARTITIONS_PER_COMMIT_MAX, of="offsets")
+    offsets: Sequence[OffsetToCommit] = required(
+        list_of(object_of(OffsetToCommit, is_named=False), 1, limits.PARTITIONS_PER_COMMIT_MAX, of="offsets")
     )
 
     def check(self) -> None:

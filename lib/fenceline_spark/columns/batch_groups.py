@@ -16,11 +16,11 @@ import numpy as np
 from fenceline.errors import CorruptLogError
 from fenceline.format import compression
 from fenceline.limits import DECOMPRESSED_BYTES_MAX
-from fenceline_spark.columns.batches import Log, StoredBatch, open_into
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef, open_into
 from fenceline_spark.columns.damage import Damage, refuse
 from fenceline_spark.columns.fields import Fields, fields
 from fenceline_spark.columns.headers import Headers, headers
-from fenceline_spark.columns.record_bounds import SLACK, Span, record_places
+from fenceline_spark.columns.record_bounds import SLACK, BatchSpan, record_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Rows:
 
     data: memoryview
     places: Any
-    batches: Sequence[StoredBatch]
+    batches: Sequence[LocatedBatch]
     counts: Any
     offset: Any
     timestamp: Any
@@ -54,20 +54,20 @@ class Room:
         self._rows_max, self._bytes_max = rows_max, bytes_max
         self._bytes = compression.reserved(bytes_max + DECOMPRESSED_BYTES_MAX + len(SLACK))
 
-    def gathered(self, log: Log, batches: Iterable[StoredBatch]) -> Iterator[BatchGroups]:
+    def gathered(self, log: PartitionRef, batches: Iterable[LocatedBatch]) -> Iterator[BatchGroups]:
         """Yield batches of one record at least, as many together as there is room for. Each use ends with the next.
 
         Raises:
             CorruptLogError: A batch cannot be decompressed, or does not hold as many records as its header says.
         """
-        waiting: list[StoredBatch] = []
-        spans: list[Span] = []
+        waiting: list[LocatedBatch] = []
+        spans: list[BatchSpan] = []
         rows = size = 0
         for batch in batches:
             start, size = size, size + open_into(log, batch, self._bytes[size:])
             if batch.header.count:
                 waiting.append(batch)
-                spans.append(Span(start, size, batch.header.count))
+                spans.append(BatchSpan(start, size, batch.header.count))
                 rows += batch.header.count
             if rows >= self._rows_max or size >= self._bytes_max:
                 yield BatchGroups(log, waiting, spans, self._bytes[: size + len(SLACK)])
@@ -83,7 +83,9 @@ class BatchGroups:
         CorruptLogError: A batch does not hold as many records as its header says.
     """
 
-    def __init__(self, log: Log, batches: Sequence[StoredBatch], spans: Sequence[Span], data: memoryview) -> None:
+    def __init__(
+        self, log: PartitionRef, batches: Sequence[LocatedBatch], spans: Sequence[BatchSpan], data: memoryview
+    ) -> None:
         self._log = log
         self._batches = batches
         self._firsts = np.cumsum([0, *(span.records for span in spans)])
@@ -147,7 +149,7 @@ def per_record(values: Sequence[int], counts: Any) -> Any:
     return np.repeat(np.array(values, dtype=np.int64), counts)
 
 
-def _offsets(batches: Sequence[StoredBatch], counts: Any, delta: Any) -> Any:
+def _offsets(batches: Sequence[LocatedBatch], counts: Any, delta: Any) -> Any:
     last = per_record([batch.header.last_offset_delta for batch in batches], counts)
     refuse((delta < 0) | (delta > last), "a record's offset lies outside its batch")
     offset = delta + per_record([batch.header.base_offset for batch in batches], counts)
@@ -155,7 +157,7 @@ def _offsets(batches: Sequence[StoredBatch], counts: Any, delta: Any) -> Any:
     return offset
 
 
-def _timestamps(batches: Sequence[StoredBatch], counts: Any, delta: Any) -> Any:
+def _timestamps(batches: Sequence[LocatedBatch], counts: Any, delta: Any) -> Any:
     kinds = per_record([batch.header.is_log_append_time for batch in batches], counts)
     times = [
         batch.header.max_timestamp if batch.header.is_log_append_time else batch.header.base_timestamp

@@ -14,7 +14,7 @@ from fenceline.format.compression import RECORDS_PER_BATCH_MAX
 from fenceline.limits import INT64_MAX
 
 
-class Log(NamedTuple):
+class PartitionRef(NamedTuple):
     """The partition that bytes belong to."""
 
     topic: str
@@ -31,7 +31,7 @@ class Log(NamedTuple):
         )
 
 
-class StoredBatch(NamedTuple):
+class LocatedBatch(NamedTuple):
     """A batch whose header is to be believed."""
 
     body: bytes
@@ -41,7 +41,7 @@ class StoredBatch(NamedTuple):
 
 
 def stored_headers(
-    log: Log, body: bytes, base_offset: int, next_offset: int, *, end: int = INT64_MAX
+    log: PartitionRef, body: bytes, base_offset: int, next_offset: int, *, end: int = INT64_MAX
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each batch of a segment from ``base_offset`` to ``next_offset``.
 
@@ -69,7 +69,7 @@ def stored_headers(
         raise log.corrupt(offset, f"its segment ends too early: next_offset={next_offset}")
 
 
-def open_into(log: Log, batch: StoredBatch, into: memoryview) -> int:
+def open_into(log: PartitionRef, batch: LocatedBatch, into: memoryview) -> int:
     """Write the bytes of the batch's records to the start of ``into``, decompressed, and return how many they are.
 
     Raises:

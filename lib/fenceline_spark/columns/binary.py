@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fenceline_spark.columns.fields import Places
+from fenceline_spark.columns.fields import FieldBounds
 
 
-def columns_at(data: memoryview, *fields: Places) -> list[Any]:
+def columns_at(data: memoryview, *fields: FieldBounds) -> list[Any]:
     """Return a binary array of each field's bytes, where the fields of an entry follow each other in ``data``."""
     rows, width = len(fields[0].start), 2 * len(fields)
     edges: Any = np.empty(width * rows + 1, dtype=np.int32)

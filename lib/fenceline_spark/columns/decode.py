@@ -19,7 +19,7 @@ import pyarrow as pa
 from fenceline.errors import InvalidTimestampError
 from fenceline.limits import INT64_MAX, MIB
 from fenceline_spark.columns.batch_groups import Room, Rows, per_record
-from fenceline_spark.columns.batches import Log, StoredBatch
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef
 from fenceline_spark.columns.binary import columns_at, valid_bits
 from fenceline_spark.columns.headers import TYPE as HEADERS
 from fenceline_spark.columns.headers import header_column
@@ -55,14 +55,14 @@ class Decoder:
         start, end: Rows outside [start, end) are cut.
     """
 
-    def __init__(self, log: Log, columns: Iterable[str], *, start: int = 0, end: int = INT64_MAX) -> None:
+    def __init__(self, log: PartitionRef, columns: Iterable[str], *, start: int = 0, end: int = INT64_MAX) -> None:
         self._log = log
         self._schema = schema_of(columns)
         self._start, self._end = start, end
         self._room = Room(rows_max=ROWS_MAX, bytes_max=BYTES_MAX)
         self._bytes_per_row = _BYTES_PER_ROW + len(log.topic.encode())
 
-    def decode(self, batches: Iterable[StoredBatch]) -> Iterator[Any]:
+    def decode(self, batches: Iterable[LocatedBatch]) -> Iterator[Any]:
         """Yield the records of these batches, in order, as Arrow record batches of bounded size.
 
         Raises:

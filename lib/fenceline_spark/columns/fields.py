@@ -18,16 +18,16 @@ from fenceline_spark.columns.varints import varints
 PAST_THE_END = "a record's fields do not end where it does"
 
 
-class Places(NamedTuple):
+class FieldBounds(NamedTuple):
     """Where one field of bytes begins and ends in each of some records."""
 
     start: Any
     end: Any
     is_null: Any  # booleans; None where no record has a null
 
-    def cut(self, rows: slice) -> Places:
+    def cut(self, rows: slice) -> FieldBounds:
         """Return the places in these rows alone."""
-        return Places(self.start[rows], self.end[rows], None if self.is_null is None else self.is_null[rows])
+        return FieldBounds(self.start[rows], self.end[rows], None if self.is_null is None else self.is_null[rows])
 
 
 class Fields(NamedTuple):
@@ -35,8 +35,8 @@ class Fields(NamedTuple):
 
     timestamp_delta: Any
     offset_delta: Any
-    key: Places
-    value: Places
+    key: FieldBounds
+    value: FieldBounds
     header_count: Any  # None where no record has a header
     headers_at: Any
 
@@ -64,7 +64,7 @@ def fields(data: Any, places: Any) -> Fields:
     return Fields(timestamp_delta, offset_delta, key, value, None, at)
 
 
-def _bytes(data: Any, at: Any, ends: Any) -> tuple[Places, Any]:
+def _bytes(data: Any, at: Any, ends: Any) -> tuple[FieldBounds, Any]:
     lengths, start = varints(data, at)
     is_null = lengths < 0
     if is_null.any():
@@ -74,4 +74,4 @@ def _bytes(data: Any, at: Any, ends: Any) -> tuple[Places, Any]:
     # Another field follows. The length is compared alone, because its sum with a place may wrap.
     refuse(lengths >= ends - start, PAST_THE_END)
     end = start + lengths
-    return Places(start, end, is_null), end
+    return FieldBounds(start, end, is_null), end

@@ -14,7 +14,7 @@ from aiokafka.record.util import decode_varint
 from fenceline.format.compression import HEADERS_PER_BATCH_MAX
 from fenceline_spark.columns.binary import columns_at, valid_bits
 from fenceline_spark.columns.damage import Damage, refuse
-from fenceline_spark.columns.fields import PAST_THE_END, Fields, Places
+from fenceline_spark.columns.fields import PAST_THE_END, FieldBounds, Fields
 from fenceline_spark.columns.varints import varints
 
 _PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -73,11 +73,11 @@ def header_column(headers: Headers | None, rows: slice, length: int) -> Any:
     return pa.Array.from_buffers(TYPE, length, buffers, children=[pairs])
 
 
-def _empty(size: int) -> Places:
-    return Places(np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64), np.empty(size, dtype=bool))
+def _empty(size: int) -> FieldBounds:
+    return FieldBounds(np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64), np.empty(size, dtype=bool))
 
 
-def _read(array: Any, at: Any, ends: Any, names: Places, values: Places, where: Any) -> Any:
+def _read(array: Any, at: Any, ends: Any, names: FieldBounds, values: FieldBounds, where: Any) -> Any:
     """Read one header of each of some records, and return where it ends."""
     lengths, start = varints(array, at)
     refuse((lengths < 0) | (lengths >= ends - start), PAST_THE_END)
@@ -92,7 +92,7 @@ def _read(array: Any, at: Any, ends: Any, names: Places, values: Places, where: 
     return at
 
 
-def _read_alone(data: memoryview, at: int, end: int, names: Places, values: Places, where: slice) -> int:
+def _read_alone(data: memoryview, at: int, end: int, names: FieldBounds, values: FieldBounds, where: slice) -> int:
     """Read the last headers of one record, and return where they end.
 
     Raises:

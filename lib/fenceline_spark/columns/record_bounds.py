@@ -27,7 +27,7 @@ _BLOCK_BYTES = 64 * 1024  # looked at together: they stay in the processor's cac
 _STEPS = tuple(1 + byte // 2 if byte < 0x80 and byte % 2 == 0 else 0 for byte in range(256))
 
 
-class Span(NamedTuple):
+class BatchSpan(NamedTuple):
     """The place of one batch's records among the bytes that are decoded together."""
 
     start: int
@@ -35,7 +35,7 @@ class Span(NamedTuple):
     records: int  # by the batch's header, 1 or more
 
 
-def record_places(data: memoryview, spans: Sequence[Span]) -> Any:
+def record_places(data: memoryview, spans: Sequence[BatchSpan]) -> Any:
     """Return where each record begins (int64), and as one more where the last one ends.
 
     Args:
@@ -54,7 +54,7 @@ def record_places(data: memoryview, spans: Sequence[Span]) -> Any:
     return np.array(places, dtype=np.int64)
 
 
-def _walk(data: memoryview, span: Span, places: list[int]) -> None:
+def _walk(data: memoryview, span: BatchSpan, places: list[int]) -> None:
     """Add the places of one batch's records, step by step."""
     before, at, steps, add = len(places), span.start, _STEPS, places.append
     try:
@@ -89,7 +89,7 @@ def _after_long(data: memoryview, at: int, number: int) -> int:
     return at + (length >> 1)
 
 
-def _guess(data: memoryview, spans: Sequence[Span]) -> Any:
+def _guess(data: memoryview, spans: Sequence[BatchSpan]) -> Any:
     """Return what ``record_places`` does, or ``None`` if the guess is not right."""
     end, count = spans[-1].end, sum(span.records for span in spans)
     if end > count * _GUESSED_BYTES_MAX or end < 4:
@@ -138,7 +138,7 @@ def _following(array: Any, found: Any, end: int) -> Any:
     return following
 
 
-def _proven(found: Any, following: Any, spans: Sequence[Span]) -> Any:
+def _proven(found: Any, following: Any, spans: Sequence[BatchSpan]) -> Any:
     end = spans[-1].end
     if following[-1] != end or not np.array_equal(following[:-1], found[1:]):
         return None

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from fenceline import limits
-from fenceline_spark.jobs.archive_places import ArchiveError, Place, place_of
+from fenceline_spark.jobs.archive_places import ArchiveError, ArchivePlace, place_of
 from fenceline_spark.jobs.manifests import ArchivedFile
-from fenceline_spark.source.reading import Reading, ReadRange
+from fenceline_spark.source.reading import ReadRange, ReadSettings
 from fenceline_spark.source.task import read_range
 
 # The topic is the name of a folder, and so is the day.
@@ -60,7 +60,7 @@ class Archiving:
     to: str
     topic: str
     run: str
-    reading: Reading
+    reading: ReadSettings
     ranges: Sequence[ReadRange]
     draft: str  # is there until the run ends
 
@@ -140,7 +140,7 @@ def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 class _Day:
     """One file while it is written."""
 
-    def __init__(self, place: Place, path: str, partition: int) -> None:
+    def __init__(self, place: ArchivePlace, path: str, partition: int) -> None:
         self._place, self._path, self._partition = place, path, partition
         self._file = _Hashed(place.new_file(path))
         self._writer: pq.ParquetWriter | None = None

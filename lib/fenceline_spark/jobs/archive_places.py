@@ -42,7 +42,7 @@ class ArchiveError(Exception):
     """An archive that cannot be written or read so; the message says what to do."""
 
 
-class Place(Protocol):
+class ArchivePlace(Protocol):
     """Where an archive is. Paths are below it, with ``/``."""
 
     name: str
@@ -85,7 +85,7 @@ class Place(Protocol):
         """Remove a file, if it is there."""
 
 
-def place_of(to: str | Path) -> Place:
+def place_of(to: str | Path) -> ArchivePlace:
     """Return the place that is named, as every process on this machine knows it.
 
     Raises:

@@ -30,11 +30,11 @@ from fenceline_spark.jobs.archive_files import (
     read_files,
     write_files,
 )
-from fenceline_spark.jobs.archive_places import ArchiveError, DirectoryPlace, Place, place_of
+from fenceline_spark.jobs.archive_places import ArchiveError, ArchivePlace, DirectoryPlace, place_of
 from fenceline_spark.jobs.manifests import ArchivedFile, ArchivedRange, Manifest, Manifests, draft_of
 from fenceline_spark.service import client_of
 from fenceline_spark.source.bounds import topic_bounds
-from fenceline_spark.source.reading import Reading, ReadRange
+from fenceline_spark.source.reading import ReadRange, ReadSettings
 
 _RECORDS_PER_TASK = 1_000_000
 _GLOB = re.compile(r"[\\{}\[\]*?]")  # what Spark takes for a pattern in a path, unless a backslash precedes it
@@ -78,7 +78,9 @@ def archive(
     stale = _left(manifests, topic, topic_id)
     manifests.begin(topic_id, run)
     try:
-        files = _written(spark, manifests.place.name, topic, topic_id, run, ranges, Reading(endpoint, region, COLUMNS))
+        files = _written(
+            spark, manifests.place.name, topic, topic_id, run, ranges, ReadSettings(endpoint, region, COLUMNS)
+        )
         counted = [replace(one, records=_records(files, one.partition)) for one in ranges]
         manifest = Manifest(topic, topic_id, len(before), run, runtime.now_ms(), tuple(counted), tuple(files))
     except BaseException:
@@ -234,7 +236,7 @@ def _written(
     topic_id: str,
     run: str,
     ranges: Iterable[ArchivedRange],
-    reading: Reading,
+    reading: ReadSettings,
 ) -> list[ArchivedFile]:
     reads = [
         ReadRange(topic, topic_id, one.partition, start, min(start + _RECORDS_PER_TASK, one.end))
@@ -250,7 +252,7 @@ def _records(files: Iterable[ArchivedFile], partition: int) -> int:
     return sum(file.records for file in files if file.partition == partition)
 
 
-def _remove(place: Place, paths: Iterable[str]) -> None:
+def _remove(place: ArchivePlace, paths: Iterable[str]) -> None:
     for path in paths:
         place.remove(path)
 

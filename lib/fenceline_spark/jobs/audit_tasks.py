@@ -18,11 +18,11 @@ import pyarrow as pa
 from fenceline.errors import CorruptLogError, FencelineError
 from fenceline.recovery.verify import verify_partition
 from fenceline.settings import Settings
-from fenceline_spark.columns.batches import Log, stored_headers
+from fenceline_spark.columns.batches import PartitionRef, stored_headers
 from fenceline_spark.jobs.stores import log_of
 from fenceline_spark.service import client_of
-from fenceline_spark.source.reading import Reading, ReadRange
-from fenceline_spark.source.segments import Fetched
+from fenceline_spark.source.reading import ReadRange, ReadSettings
+from fenceline_spark.source.segments import FetchedSegment
 from fenceline_spark.source.task import RangeReader, by_producer, is_aborted
 
 COUNTS = (
@@ -61,7 +61,7 @@ class RangeCounts:
 
 
 def count_ranges(
-    reading: Reading, ranges: Sequence[ReadRange], numbers: Iterable[pa.RecordBatch]
+    reading: ReadSettings, ranges: Sequence[ReadRange], numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield what the ranges with these numbers hold.
 
@@ -90,7 +90,7 @@ _COUNTS = pa.schema(
 )
 
 
-def _counted(reading: Reading, one: ReadRange, number: int) -> RangeCounts:
+def _counted(reading: ReadSettings, one: ReadRange, number: int) -> RangeCounts:
     counts = RangeCounts(number)
     client = client_of(reading.endpoint, reading.region)
     reader = RangeReader(reading, one, client, on_segment=lambda segment: _count_segment(counts, one, segment))
@@ -104,11 +104,11 @@ def _counted(reading: Reading, one: ReadRange, number: int) -> RangeCounts:
     return counts
 
 
-def _count_segment(counts: RangeCounts, one: ReadRange, segment: Fetched) -> None:
+def _count_segment(counts: RangeCounts, one: ReadRange, segment: FetchedSegment) -> None:
     entry = segment.entry
     aborted = by_producer(entry.aborted)
     counts.segments += one.start <= entry.base_offset
-    log = Log(one.topic, one.partition)
+    log = PartitionRef(one.topic, one.partition)
     for _, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset):
         begins_here = one.start <= header.base_offset < one.end
         counts.bytes += header.size * begins_here

@@ -36,7 +36,7 @@ from fenceline_spark.jobs.audit_tasks import CHAINS, COUNTS, HOUR_MS, count_rang
 from fenceline_spark.jobs.manifests import ArchivedFile, Manifest
 from fenceline_spark.service import client_of
 from fenceline_spark.source.bounds import topic_bounds
-from fenceline_spark.source.reading import Reading, ReadRange
+from fenceline_spark.source.reading import ReadRange, ReadSettings
 
 _OFFSETS_PER_TASK = 2_000_000
 _SQL_TYPES = {"str": "string", "str | None": "string", "int": "bigint", "int | None": "bigint"}
@@ -84,7 +84,7 @@ SCHEMA = ", ".join(f"{one.name} {_SQL_TYPES[str(one.type)]}" for one in fields(P
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """Something that should not be there."""
 
     topic: str
@@ -102,7 +102,7 @@ class Audit:
     """
 
     partitions: Sequence[PartitionAudit]
-    findings: Sequence[Finding]
+    findings: Sequence[AuditFinding]
     hours: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -139,7 +139,7 @@ def audit(
             found[topic, number] = PartitionAudit(topic, number, start, end, at.next_offset - end)
             steps = range(start, end, _OFFSETS_PER_TASK)
             ranges += [ReadRange(topic, bounds.topic_id, number, at, min(at + _OFFSETS_PER_TASK, end)) for at in steps]
-    hours = _count(spark, found, ranges, Reading(endpoint, region, ("timestamp",)))
+    hours = _count(spark, found, ranges, ReadSettings(endpoint, region, ("timestamp",)))
     _count_duplicates(spark, found, endpoint, region)
     if settings is not None:
         _verify(spark, found, settings)
@@ -236,28 +236,28 @@ def _count_archived(
     return hours
 
 
-def findings_of(partitions: Iterable[PartitionAudit], *, is_strict: bool) -> Iterable[Finding]:
+def findings_of(partitions: Iterable[PartitionAudit], *, is_strict: bool) -> Iterable[AuditFinding]:
     """Yield what should not be there."""
     for one in partitions:
         if one.damage is not None:
-            yield Finding(one.topic, one.partition, "damaged", one.damage)
+            yield AuditFinding(one.topic, one.partition, "damaged", one.damage)
         if one.gaps:
-            yield Finding(one.topic, one.partition, "gap", f"{one.gaps} offsets hold nothing")
+            yield AuditFinding(one.topic, one.partition, "gap", f"{one.gaps} offsets hold nothing")
         if one.chain not in (None, "ok"):
-            yield Finding(one.topic, one.partition, "chain", str(one.chain))
+            yield AuditFinding(one.topic, one.partition, "chain", str(one.chain))
         if is_strict and one.duplicated:
             what = f"{one.duplicated} records have the key and the value of an earlier one"
-            yield Finding(one.topic, one.partition, "duplicated", what)
+            yield AuditFinding(one.topic, one.partition, "duplicated", what)
         if is_strict and one.late:
             what = f"{one.late} records have an earlier time than the one before"
-            yield Finding(one.topic, one.partition, "late", what)
+            yield AuditFinding(one.topic, one.partition, "late", what)
 
 
 def _count(
     spark: SparkSession,
     found: Mapping[tuple[str, int], PartitionAudit],
     ranges: Sequence[ReadRange],
-    reading: Reading,
+    reading: ReadSettings,
 ) -> dict[str, Counter[int]]:
     hours: dict[str, Counter[int]] = {}
     count = len(ranges)

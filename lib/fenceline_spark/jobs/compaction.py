@@ -22,7 +22,7 @@ from pyspark.storagelevel import StorageLevel
 
 from fenceline import limits
 from fenceline.compaction import compact as core
-from fenceline.compaction.writer import Place, ViewFile, view_of
+from fenceline.compaction.writer import ViewAttempt, ViewFile, view_of
 from fenceline.errors import CorruptLogError
 from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import list_files
@@ -57,7 +57,7 @@ def _compact(spark: SparkSession, settings: Settings, partition: Partition) -> C
         return None if partition.head is None else partition.head.view
     cores = spark.sparkContext.defaultParallelism
     source = planned.source
-    place = Place(partition.topic_id, partition.partition, source.horizon, planned.attempt)
+    place = ViewAttempt(partition.topic_id, partition.partition, source.horizon, planned.attempt)
     try:
         ranges = ranges_of(partition, source, cores)
         work = Work(settings, partition.name, place, source, ranges, partition.context.runtime.now_ms())

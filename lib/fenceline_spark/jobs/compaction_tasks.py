@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from fenceline import limits
-from fenceline.compaction.copy import Source, committed
-from fenceline.compaction.writer import Place, ViewWriter, origin_of, stored_records
+from fenceline.compaction.copy import CompactionSource, committed
+from fenceline.compaction.writer import ViewAttempt, ViewWriter, origin_of, stored_records
 from fenceline.format import compression
 from fenceline.limits import INT32_MAX
 from fenceline.log.compacted_view import ViewFiles
@@ -27,7 +27,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import verified_tail
 from fenceline.settings import Settings
 from fenceline_spark.columns.batch_groups import Room, Rows
-from fenceline_spark.columns.batches import Log, StoredBatch
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef
 from fenceline_spark.columns.binary import columns_at
 from fenceline_spark.jobs.ranges import SourceRange
 from fenceline_spark.jobs.stores import partition_of
@@ -48,8 +48,8 @@ class Work:
 
     settings: Settings
     topic: str
-    place: Place
-    source: Source
+    place: ViewAttempt
+    source: CompactionSource
     ranges: Sequence[SourceRange]
     made_at: int
 
@@ -70,20 +70,20 @@ class Work:
             CorruptLogError: What is read is damaged.
             Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
         """
-        log = Log(self.topic, self.place.partition)
+        log = PartitionRef(self.topic, self.place.partition)
         for together in _room().gathered(log, self._batches(partition, one)):
             yield from together.rows(rows_max=INT32_MAX, bytes_max=INT32_MAX, bytes_per_row=0)
 
-    def _batches(self, partition: Partition, one: SourceRange) -> Iterator[StoredBatch]:
+    def _batches(self, partition: Partition, one: SourceRange) -> Iterator[LocatedBatch]:
         if not one.is_view:
             for segment, at, header in committed(partition, replace(self.source, start=one.start), one.end):
-                yield StoredBatch(segment.body, at, header, origin_of(segment))
+                yield LocatedBatch(segment.body, at, header, origin_of(segment))
             return
         assert self.source.view is not None
         view = ViewFiles(partition.context, self.place.topic_id, self.place.partition, self.source.view)
         for segment in view.scan(one.start, one.end):
             for at, header in segment.batches:
-                yield StoredBatch(segment.body, at, header, origin_of(segment))
+                yield LocatedBatch(segment.body, at, header, origin_of(segment))
 
     def is_read(self, one: SourceRange, rows: Rows) -> Any:
         """Return by record whether it is part of the source."""

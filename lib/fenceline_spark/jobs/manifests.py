@@ -21,7 +21,7 @@ from types import NoneType
 from typing import Any, TypeVar
 
 from fenceline.ports import AlreadyExists
-from fenceline_spark.jobs.archive_places import ArchiveError, Place
+from fenceline_spark.jobs.archive_places import ArchiveError, ArchivePlace
 
 VERSION = 1
 _FOLDER = "_fenceline"  # Spark and Hive read no folder whose name begins so
@@ -98,7 +98,7 @@ _Part = TypeVar("_Part", ArchivedRange, ArchivedFile, Manifest)
 class Manifests:
     """The manifests at one place, which every worker can write."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ArchivePlace) -> None:
         self.place = place
 
     def of_topic(self, topic_id: str) -> list[Manifest]:

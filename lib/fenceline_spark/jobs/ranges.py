@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fenceline import limits
-from fenceline.compaction.copy import Source
+from fenceline.compaction.copy import CompactionSource
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
 from fenceline.read.time_search import base_of
@@ -36,7 +36,7 @@ class SourceRange:
     bytes: int
 
 
-def ranges_of(partition: Partition, source: Source, cores: int) -> list[SourceRange]:
+def ranges_of(partition: Partition, source: CompactionSource, cores: int) -> list[SourceRange]:
     """Return the ranges of a source, a few for each core, none much above 64 MiB.
 
     Raises:
@@ -53,7 +53,7 @@ def ranges_of(partition: Partition, source: Source, cores: int) -> list[SourceRa
     return [*of_view, *_cut(segments, source.horizon, bytes_max, is_view=False)]
 
 
-def _segments(partition: Partition, source: Source) -> Iterator[tuple[int, int]]:
+def _segments(partition: Partition, source: CompactionSource) -> Iterator[tuple[int, int]]:
     """Yield (offset, size in bytes) of the log's part; the first offset is that of the part."""
     if source.start >= source.horizon:
         return

@@ -33,7 +33,7 @@ class ReplayError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """What a replay copies.
 
     Attributes:
@@ -53,7 +53,7 @@ class Plan:
         return {number: (start, end) for number, (start, end) in cut.items() if start < end}
 
 
-def settled(client: Client, name: str, identity: str, make: Callable[[], Plan]) -> Plan:
+def settled(client: Client, name: str, identity: str, make: Callable[[], ReplayPlan]) -> ReplayPlan:
     """Return the plan of a name: the one that was settled before, or else the one that ``make`` returns.
 
     Args:
@@ -82,7 +82,7 @@ def settled(client: Client, name: str, identity: str, make: Callable[[], Plan]) 
     ranges = dict(_unpacked(packed, 0))
     for mark in range(1, -(-int(count) // _PARTITIONS_PER_MARK)):
         ranges |= dict(_unpacked(_rest(client, name, mark, made, make), mark))
-    return Plan(ranges, int(versions))
+    return ReplayPlan(ranges, int(versions))
 
 
 def check_name(name: str) -> None:
@@ -106,7 +106,7 @@ def mark_id(name: str, number: int) -> str:
     return f"{name}.plan.{number}"
 
 
-def _rest(client: Client, name: str, number: int, made: Plan | None, make: Callable[[], Plan]) -> str:
+def _rest(client: Client, name: str, number: int, made: ReplayPlan | None, make: Callable[[], ReplayPlan]) -> str:
     """Return a further part of a plan. A first run that died may not have settled it."""
     mark = client.once(mark_id(name, number))
     if mark.version >= 0:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fenceline.client import Client
 from fenceline.errors import AlreadyCommittedError
 from fenceline.model.transaction import OnceMark
-from fenceline_spark.jobs.replay_plan import Plan, Ranges, ReplayError, check_name, settled
+from fenceline_spark.jobs.replay_plan import Ranges, ReplayError, ReplayPlan, check_name, settled
 from fenceline_spark.service import client_of
 from fenceline_spark.source.bounds import TopicBounds, topic_bounds
 
@@ -43,7 +43,7 @@ class Replayed:
     """
 
     name: str
-    plan: Plan
+    plan: ReplayPlan
     versions: int
     done_before: int
 
@@ -89,13 +89,13 @@ def replay(
         spark, of_source, {0: (0, 0)}, endpoint, region, where
     )  # a wrong condition is refused before a plan is settled
 
-    def make() -> Plan:
+    def make() -> ReplayPlan:
         found = ranges() if callable(ranges) else ranges
         if found is None:
             found = {n: (at.log_start_offset, at.last_stable_offset) for n, at in of_source.partitions.items()}
         _check(found, of_source, of_target)
         offsets = sum(end - start for start, end in found.values())
-        return Plan(found, -(-offsets // offsets_per_version))
+        return ReplayPlan(found, -(-offsets // offsets_per_version))
 
     plan = settled(client, name, identity, make)
     done_before = client.once(name).version + 1
@@ -142,7 +142,7 @@ def _check(ranges: Ranges, source: TopicBounds, target: TopicBounds) -> None:
             raise ReplayError(f"{what}: topic={source.topic} partition={number} start={start} end={end} {kept}")
 
 
-def _check_kept(now: TopicBounds, source: TopicBounds, plan: Plan, version: int) -> None:
+def _check_kept(now: TopicBounds, source: TopicBounds, plan: ReplayPlan, version: int) -> None:
     for number, (start, _) in plan.part(version).items():
         if now.topic_id != source.topic_id or start < now.partitions[number].log_start_offset:
             what = "records of the replay were deleted before they were copied; replay what is kept under another name"

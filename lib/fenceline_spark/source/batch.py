@@ -22,7 +22,7 @@ from fenceline_spark.source import edges
 from fenceline_spark.source.bounds import TopicBounds, bounds_of
 from fenceline_spark.source.data_loss import Loss, report
 from fenceline_spark.source.filters import Filters, PushFilters
-from fenceline_spark.source.offsets import Offsets
+from fenceline_spark.source.offsets import PartitionOffsets
 from fenceline_spark.source.options import NARROWING, SourceOptions
 from fenceline_spark.source.ranges import cut, kept
 from fenceline_spark.source.reading import ReadRange
@@ -80,7 +80,7 @@ def plan(client: Client, options: SourceOptions, filters: Filters) -> tuple[list
 def _of_this_topic(asked: ReadRange, options: SourceOptions, bounds: TopicBounds) -> tuple[ReadRange, Loss | None]:
     """Return the range as asked for, or of the whole topic and the loss if it was asked of a topic before this one."""
     start = options.starting
-    known = start.topic_ids.get(asked.topic) if isinstance(start, Offsets) else None
+    known = start.topic_ids.get(asked.topic) if isinstance(start, PartitionOffsets) else None
     if known in (None, bounds.topic_id):
         return asked, None
     one = bounds.partitions[asked.partition]

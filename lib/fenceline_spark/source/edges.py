@@ -13,7 +13,7 @@ from fenceline.client import Client
 from fenceline.errors import InvalidRequestError
 from fenceline.model.results import Bounds
 from fenceline_spark.source.bounds import TopicBounds, offsets_at
-from fenceline_spark.source.offsets import EARLIEST, LATEST, Offsets
+from fenceline_spark.source.offsets import EARLIEST, LATEST, PartitionOffsets
 from fenceline_spark.source.options import At, Edge, SourceOptions, check_each
 
 
@@ -65,7 +65,7 @@ def _ends_at(client: Client, options: SourceOptions, edge: At, bounds: TopicBoun
 
 
 def _as_given(name: str, options: SourceOptions, edge: Edge, bounds: TopicBounds) -> dict[int, int]:
-    if isinstance(edge, Offsets):
+    if isinstance(edge, PartitionOffsets):
         asked = edge.of_topic(bounds.topic)
         _check_partitions(name, bounds, asked)
     else:
@@ -107,9 +107,11 @@ def _at(client: Client, name: str, edge: At, bounds: TopicBounds) -> dict[int, i
 
 def _check_topics(name: str, edge: Edge, found: Iterable[str]) -> None:
     """Refuse offsets or times of other topics than a pattern has found."""
-    each = edge.partitions if isinstance(edge, Offsets) else edge.each if isinstance(edge, At) else {}
+    each = edge.partitions if isinstance(edge, PartitionOffsets) else edge.each if isinstance(edge, At) else {}
     if each:
-        check_each(name if isinstance(edge, Offsets) else f"{name}ByTimestamp", "topic", read=found, named=each)
+        check_each(
+            name if isinstance(edge, PartitionOffsets) else f"{name}ByTimestamp", "topic", read=found, named=each
+        )
 
 
 def _check_partitions(name: str, bounds: TopicBounds, asked: Mapping[int, int]) -> None:

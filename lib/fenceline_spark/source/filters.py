@@ -44,7 +44,7 @@ _TYPES: Mapping[str, type] = {"offset": int, "partition": int, "topic": str, "ti
 
 
 @dataclass(frozen=True)
-class Condition:
+class ColumnCondition:
     """One comparison of a column with a value, or with several."""
 
     column: str
@@ -64,7 +64,7 @@ class Condition:
 class Filters:
     """Conditions that all rows of a query meet."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ColumnCondition, ...] = ()
 
     def narrow(self, client: Client, ranges: Iterable[ReadRange]) -> list[ReadRange]:
         """Return the ranges without offsets whose rows no condition would show; a range may end up empty.
@@ -124,7 +124,7 @@ class PushFilters:
         return [one for one, condition in found if condition is None or not condition.is_exact]
 
 
-def condition_of(one: spark.Filter) -> Condition | None:
+def condition_of(one: spark.Filter) -> ColumnCondition | None:
     """Return what a filter says of one column, or ``None`` if it narrows nothing."""
     if type(one) not in _COMPARISONS or len(one.attribute) != 1:
         return None
@@ -135,10 +135,10 @@ def condition_of(one: spark.Filter) -> Condition | None:
         return None
     if expected is datetime and any(value.tzinfo is None for value in values):
         return None
-    return Condition(column, type(one), one.value)
+    return ColumnCondition(column, type(one), one.value)
 
 
-def _edges(condition: Condition) -> tuple[int, int]:
+def _edges(condition: ColumnCondition) -> tuple[int, int]:
     value = condition.value
     if condition.kind is spark.In:
         return (min(value), max(value) + 1) if value else (0, 0)
@@ -151,7 +151,7 @@ def _edges(condition: Condition) -> tuple[int, int]:
     }[condition.kind]
 
 
-def _since(condition: Condition) -> int | None:
+def _since(condition: ColumnCondition) -> int | None:
     """Return the first whole ms that the condition accepts; ``None`` if it has no lowest time."""
     if condition.kind in (spark.LessThan, spark.LessThanOrEqual):
         return None

@@ -26,14 +26,14 @@ ByPartition = Mapping[str, Mapping[int, int]]  # topic, partition → an offset 
 
 
 @dataclass(frozen=True)
-class Offsets:
+class PartitionOffsets:
     """One offset for each of some partitions, and the ids of their topics where a checkpoint or a plan has them."""
 
     partitions: ByPartition
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, value: object, *, lowest: int = 0) -> Offsets:
+    def of(cls, value: object, *, lowest: int = 0) -> PartitionOffsets:
         """Return the offsets in a JSON value.
 
         Raises:

@@ -21,13 +21,13 @@ from fenceline_spark.source.offsets import (
     EARLIEST,
     LATEST,
     ByPartition,
-    Offsets,
+    PartitionOffsets,
     by_partition,
     parse_json,
     partition_lists,
     topic_name,
 )
-from fenceline_spark.source.reading import Reading
+from fenceline_spark.source.reading import ReadSettings
 
 T = TypeVar("T", int, str)
 
@@ -43,7 +43,7 @@ class At:
     each: ByPartition = field(default_factory=dict)
 
 
-Edge: TypeAlias = Literal["earliest", "latest"] | Offsets | At
+Edge: TypeAlias = Literal["earliest", "latest"] | PartitionOffsets | At
 
 
 def _subscribe(text: str) -> tuple[str, ...]:
@@ -60,10 +60,10 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise ValueError(f"no regular expression: {error}") from error
 
 
-def _offsets(text: str) -> Offsets:
+def _offsets(text: str) -> PartitionOffsets:
     if not text.lstrip().startswith(("{", "[")):
         raise ValueError  # a word: what a parser of JSON says of it would not help
-    found = Offsets.of(parse_json(text), lowest=EARLIEST)
+    found = PartitionOffsets.of(parse_json(text), lowest=EARLIEST)
     if not found.partitions:
         raise ValueError("it names no topic")
     return found
@@ -219,7 +219,7 @@ class SourceOptions:
         options.refuse(dict.fromkeys(self.given), _STREAM_ONLY, "is an option of readStream; leave it out of a batch")
         start = self.starting
         is_latest = start == "latest" or (
-            isinstance(start, Offsets)
+            isinstance(start, PartitionOffsets)
             and any(offset == LATEST for offsets in start.partitions.values() for offset in offsets.values())
         )
         if is_latest:
@@ -236,8 +236,8 @@ class SourceOptions:
         options.refuse(dict.fromkeys(self.given), NARROWING, "is an option of a batch; leave it out of a stream")
         return self
 
-    def reading(self, columns: tuple[str, ...]) -> Reading:
-        return Reading(self.endpoint, self.region, columns, self.is_committed, self.origin, self.fails_on_loss)
+    def reading(self, columns: tuple[str, ...]) -> ReadSettings:
+        return ReadSettings(self.endpoint, self.region, columns, self.is_committed, self.origin, self.fails_on_loss)
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -273,7 +273,7 @@ def _check_combinations(values: Mapping[str, Any]) -> None:
 def _check_named(values: Mapping[str, Any], name: str) -> None:
     """Refuse an edge of other topics, or other partitions, than those that are read, as far as options tell."""
     edge = values.get(name)
-    each = edge.partitions if isinstance(edge, Offsets) else edge.each if isinstance(edge, At) else {}
+    each = edge.partitions if isinstance(edge, PartitionOffsets) else edge.each if isinstance(edge, At) else {}
     if not each:
         return
     assigned: Mapping[str, tuple[int, ...]] | None = values.get("assign")
@@ -310,7 +310,7 @@ def _check_order(values: Mapping[str, Any]) -> None:
                 f"startingTimestamp={start.everywhere} endingTimestamp={end.everywhere}",
                 field="startingTimestamp",
             )
-    elif isinstance(start, Offsets) and isinstance(end, Offsets):
+    elif isinstance(start, PartitionOffsets) and isinstance(end, PartitionOffsets):
         for topic, offsets in start.partitions.items():
             for number, offset in offsets.items():
                 last = end.of_topic(topic).get(number, LATEST)

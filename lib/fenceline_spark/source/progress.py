@@ -15,7 +15,7 @@ from fenceline.model.results import Bounds
 from fenceline_spark.source.bounds import Subscribed, TopicBounds
 from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, NOT_SUBSCRIBED, Loss
 from fenceline_spark.source.edges import latest
-from fenceline_spark.source.offsets import Offsets
+from fenceline_spark.source.offsets import PartitionOffsets
 from fenceline_spark.source.reading import ReadRange
 
 Place = tuple[str, int]  # a topic and a partition
@@ -42,16 +42,20 @@ class Look:
         """Return how many offsets each partition has left, in order."""
         return {place: self.ends[place] - self.begins[place] for place in sorted(self.ends)}
 
-    def offsets(self, taken: Mapping[Place, int]) -> Offsets:
+    def offsets(self, taken: Mapping[Place, int]) -> PartitionOffsets:
         """Return the offsets after a batch that takes so many of each partition."""
         partitions: dict[str, dict[int, int]] = {topic: {} for topic in self.topic_ids}
         for (topic, number), begin in self.begins.items():
             partitions[topic][number] = begin + taken.get((topic, number), 0)
-        return Offsets(partitions, self.topic_ids)
+        return PartitionOffsets(partitions, self.topic_ids)
 
 
 def look(
-    start: Offsets, found: Mapping[str, TopicBounds], *, is_committed: bool, subscribed: Subscribed | None = None
+    start: PartitionOffsets,
+    found: Mapping[str, TopicBounds],
+    *,
+    is_committed: bool,
+    subscribed: Subscribed | None = None,
 ) -> Look:
     """Return what a stream at ``start`` could read of the topics ``found``.
 
@@ -87,8 +91,8 @@ def look(
 
 
 def step(
-    first: Offsets,
-    last: Offsets,
+    first: PartitionOffsets,
+    last: PartitionOffsets,
     subscribed: Subscribed,
     earliest: Callable[[], Mapping[str, TopicBounds]],
 ) -> tuple[list[ReadRange], list[Loss]]:

@@ -10,7 +10,7 @@ import logging
 
 from fenceline.client import Client, CommittedOffset
 from fenceline.errors import FencelineError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from fenceline_spark.source.offsets import Offsets
+from fenceline_spark.source.offsets import PartitionOffsets
 
 # Not below "fenceline", which is silent unless a program asks for output: a warning is meant to be seen.
 log = logging.getLogger("fenceline_spark")
@@ -23,9 +23,9 @@ class ProgressGroup:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._committed = Offsets({})
+        self._committed = PartitionOffsets({})
 
-    def commit(self, client: Client, end: Offsets) -> None:
+    def commit(self, client: Client, end: PartitionOffsets) -> None:
         """Commit the offsets that differ from the last ones: a request for each topic and 32 partitions."""
         for topic, offsets in end.partitions.items():
             known = self._committed.of_topic(topic)

@@ -22,7 +22,7 @@ class ReadRange(InputPartition):
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadSettings:
     """How every range of a read is read.
 
     Attributes:

@@ -27,7 +27,7 @@ _CONNECT_MS = 10_000
 _FETCH_S = 60
 
 
-class Fetched(NamedTuple):
+class FetchedSegment(NamedTuple):
     """A segment and its batches' bytes."""
 
     entry: SegmentEntry
@@ -40,7 +40,7 @@ class NotFetched(Exception):
 
 def fetched_ahead(
     entries: Iterable[SegmentEntry], fetch: Callable[[SegmentEntry], bytes] | None = None
-) -> Iterator[Fetched]:
+) -> Iterator[FetchedSegment]:
     """Yield these segments in order, while threads fetch the next ones.
 
     Args:
@@ -53,9 +53,9 @@ def fetched_ahead(
     waiting: deque[tuple[SegmentEntry, Future[bytes]]] = deque()
     threads = ThreadPoolExecutor(AHEAD_SEGMENTS, "fenceline-fetch")
 
-    def next_one() -> Fetched:
+    def next_one() -> FetchedSegment:
         entry, body = waiting.popleft()
-        return Fetched(entry, body.result())
+        return FetchedSegment(entry, body.result())
 
     try:
         for entry in entries:

@@ -21,7 +21,7 @@ from fenceline_spark.source import edges
 from fenceline_spark.source.admission import share
 from fenceline_spark.source.bounds import TopicBounds, bounds_of
 from fenceline_spark.source.data_loss import Loss, report
-from fenceline_spark.source.offsets import Offsets
+from fenceline_spark.source.offsets import PartitionOffsets
 from fenceline_spark.source.options import SourceOptions
 from fenceline_spark.source.progress import Look, look, step
 from fenceline_spark.source.progress_group import ProgressGroup
@@ -59,9 +59,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = bounds_of(self._client(), self._options.subscribed)
         partitions = edges.starts(self._client(), self._options, found, "latest")
         ids = {topic: bounds.topic_id for topic, bounds in found.items()}
-        if isinstance(start, Offsets):
+        if isinstance(start, PartitionOffsets):
             ids |= start.topic_ids  # another id is seen by the first latestOffset
-        return Offsets(partitions, ids).to_json()
+        return PartitionOffsets(partitions, ids).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_offsets is not None:
@@ -82,14 +82,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: What comes next is not kept, and ``failOnDataLoss`` is true.
         """
-        offsets = Offsets.of(start)
+        offsets = PartitionOffsets.of(start)
         found = self._fixed
         if found is None:
             found = bounds_of(self._client(), self._options.subscribed, may_be_gone=True)
         seen = look(offsets, found, is_committed=self._options.is_committed, subscribed=self._options.subscribed)
         if self._options.fails_on_loss:
             report(seen.losses, fails=True)
-        self._seen = Offsets(_by_topic(seen), seen.topic_ids).to_json()
+        self._seen = PartitionOffsets(_by_topic(seen), seen.topic_ids).to_json()
         if self._is_held_back(seen, limit):
             return start
         taken = share(seen.left, limit.max_rows) if isinstance(limit, ReadMaxRows) else seen.left
@@ -108,8 +108,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         subscribed = self._options.subscribed
         ranges, losses = step(
-            Offsets.of(start),
-            Offsets.of(end),
+            PartitionOffsets.of(start),
+            PartitionOffsets.of(end),
             subscribed,
             lambda: bounds_of(self._client(), subscribed, may_be_gone=True),
         )
@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         if self._group is not None:
-            self._group.commit(self._client(), Offsets.of(end))
+            self._group.commit(self._client(), PartitionOffsets.of(end))
 
     def _judge_step(self, losses: tuple[Loss, ...]) -> None:
         """Fail by what a batch's own offsets say is lost. ``latestOffset`` has warned of it otherwise."""
@@ -187,7 +187,7 @@ class UnlimitedStreamReader(StreamReader):
             }
             for topic, bounds in found.items()
         }
-        return Offsets(ends, {topic: bounds.topic_id for topic, bounds in found.items()}).to_json()
+        return PartitionOffsets(ends, {topic: bounds.topic_id for topic, bounds in found.items()}).to_json()
 
     def _judge_step(self, losses: tuple[Loss, ...]) -> None:
         super()._judge_step(losses)

@@ -21,19 +21,19 @@ from fenceline.format.batch import BatchHeader
 from fenceline.memory import keep_freed
 from fenceline.model.results import AbortedTransaction, SegmentEntry, SegmentList
 from fenceline.runtime import Runtime, ThreadRuntime
-from fenceline_spark.columns.batches import Log, StoredBatch, stored_headers
+from fenceline_spark.columns.batches import LocatedBatch, PartitionRef, stored_headers
 from fenceline_spark.columns.decode import Decoder
 from fenceline_spark.service import client_of, freeze_modules
 from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, Loss, report
-from fenceline_spark.source.reading import Reading, ReadRange
-from fenceline_spark.source.segments import Fetched, NotFetched, fetched, fetched_ahead
+from fenceline_spark.source.reading import ReadRange, ReadSettings
+from fenceline_spark.source.segments import FetchedSegment, NotFetched, fetched, fetched_ahead
 
 RUNS_WITHOUT_PROGRESS_MAX = 3
 _PAUSE_MS = 500
 _GONE = "the topic was deleted, and one of its name may have been created anew"
 
 
-def read_range(reading: Reading, part: ReadRange) -> Iterator[Any]:
+def read_range(reading: ReadSettings, part: ReadRange) -> Iterator[Any]:
     """Yield the rows of ``part``, in the order of their offsets, as Arrow record batches of ``reading.columns``.
 
     Raises:
@@ -57,13 +57,13 @@ class RangeReader:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: ReadSettings,
         part: ReadRange,
         client: Client,
         *,
         fetch: Callable[[SegmentEntry], bytes] = fetched,
         runtime: Runtime | None = None,
-        on_segment: Callable[[Fetched], object] = lambda _: None,
+        on_segment: Callable[[FetchedSegment], object] = lambda _: None,
     ) -> None:
         self._reading = reading
         self._part = part
@@ -71,7 +71,7 @@ class RangeReader:
         self._fetch = fetch
         self._runtime = runtime or ThreadRuntime()
         self._on_segment = on_segment
-        self._log = Log(part.topic, part.partition)
+        self._log = PartitionRef(part.topic, part.partition)
         self._at, self._end = part.start, part.end  # what is left of the range
         self._listed_to = part.start  # by the run under way, all before which it listed
         self._failures = 0
@@ -84,7 +84,7 @@ class RangeReader:
                 decoder = Decoder(self._log, self._reading.columns, start=self._at, end=self._end)
                 yield from decoder.decode(self._batches(page))
 
-    def _batches(self, page: SegmentList) -> Iterator[StoredBatch]:
+    def _batches(self, page: SegmentList) -> Iterator[LocatedBatch]:
         """Yield the batches of one run that a reader may see."""
         began, self._listed_to = self._at, self._at
         try:
@@ -164,13 +164,13 @@ class RangeReader:
         return Loss(part.topic, part.partition, asked, kept, DELETED if at < kept[0] else CUT_SHORT)
 
 
-def _shown(log: Log, segment: Fetched, end: int, *, is_committed: bool) -> Iterator[StoredBatch]:
+def _shown(log: PartitionRef, segment: FetchedSegment, end: int, *, is_committed: bool) -> Iterator[LocatedBatch]:
     """Yield the batches of a segment with records that a reader may see, up to the one that holds ``end``."""
     entry = segment.entry
     aborted = by_producer(entry.aborted if is_committed else ())
     for at, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset, end=end):
         if not header.is_control and not is_aborted(header, aborted):
-            yield StoredBatch(segment.body, at, header, entry.origin)
+            yield LocatedBatch(segment.body, at, header, entry.origin)
 
 
 def by_producer(aborted: Iterable[AbortedTransaction]) -> Mapping[int, Sequence[AbortedTransaction]]:

@@ -12,7 +12,7 @@ import pytest
 
 from fenceline import errors, limits
 from fenceline.format import keys
-from fenceline.model.access import Producer
+from fenceline.model.access import Claim
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import Item, ItemTooLarge, Put
 from fenceline.service.log import Log
@@ -47,30 +47,30 @@ def outcome(log: Log, mode: str, **options: Any) -> str:
         return error.code
 
 
-def poll(log: Log, producer: Producer, **options: Any) -> Producer:
+def poll(log: Log, producer: Claim, **options: Any) -> Claim:
     return log.access.producer(TOPIC, producer.producer_name, session_id=producer.session_id, **options)
 
 
-def close(log: Log, producer: Producer) -> None:
+def close(log: Log, producer: Claim) -> None:
     log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
 
 
 # The table of DESIGN.md, "Exclusive access (PIP-68)", each cell with what it leaves
 
 
-def nobody(service: Service) -> list[Producer]:
+def nobody(service: Service) -> list[Claim]:
     return []
 
 
-def a_holder(service: Service) -> list[Producer]:
+def a_holder(service: Service) -> list[Claim]:
     return [claim(service.log)]
 
 
-def sharers(service: Service) -> list[Producer]:
+def sharers(service: Service) -> list[Claim]:
     return [claim(service.log, SHARED), claim(service.log, SHARED)]
 
 
-def waiters(service: Service) -> list[Producer]:
+def waiters(service: Service) -> list[Claim]:
     holder = claim(service.log)
     made = [claim(service.log, WAIT), claim(service.log, WAIT)]
     close(service.log, holder)
@@ -99,7 +99,7 @@ def waiters(service: Service) -> list[Producer]:
     ],
 )
 def test_each_cell_of_the_table_as_a_claimer_meets_it(
-    service: Service, before: Callable[[Service], list[Producer]], mode: str, result: str
+    service: Service, before: Callable[[Service], list[Claim]], mode: str, result: str
 ) -> None:
     """Another process's claim gets the cell's result; a refusal leaves every other session what it had."""
     there = before(service)
@@ -171,7 +171,7 @@ def test_a_reader_who_starts_after_a_grant_has_the_whole_of_every_earlier_epoch_
     service, stop = live_service, threading.Event()
     grants = [claim(service.log, lease_ms=300_000)]
 
-    def write(producer: Producer, log: Log) -> None:
+    def write(producer: Claim, log: Log) -> None:
         while not stop.is_set():
             try:
                 send(log, producer, "x")
@@ -522,7 +522,7 @@ def test_a_holder_resumes_while_a_fencer_has_only_reserved(service: Service) -> 
     old = claim(service.log)
     gate = Gate()
     service.objects.plan("create", gate)
-    found: list[Producer] = []
+    found: list[Claim] = []
     fencing = threading.Thread(target=lambda: found.append(claim(service.another(), FENCING)))
     fencing.start()
     assert gate.reached.wait(PATIENCE_S)
@@ -1136,7 +1136,7 @@ def test_a_fencer_takes_over_from_a_claim_that_died_half_way(
 
 def test_a_claim_that_a_fencer_beat_has_nothing(service: Service) -> None:
     """The claim had reserved; its marker comes after the fencer's, and is never appended."""
-    beaten: list[Producer] = []
+    beaten: list[Claim] = []
 
     def first(call: Callable[[], Any]) -> Any:
         beaten.append(claim(service.another(), FENCING))

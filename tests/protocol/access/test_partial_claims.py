@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.model.access import Producer
+from fenceline.model.access import Claim
 from fenceline.service.log import Log
 from tests.support.claiming import EXCLUSIVE, FENCING, WAIT, access_of, again, claim, code_of, refused, send
 from tests.support.service import TOPIC, Service, is_unavailable, serve
@@ -24,21 +24,21 @@ def service() -> Iterator[Service]:
     made.close()
 
 
-def partly_fenced(service: Service, mode: str) -> tuple[Producer, Producer]:
+def partly_fenced(service: Service, mode: str) -> tuple[Claim, Claim]:
     """Return a producer that has partition 0, and the fencer that has taken partition 1 from it."""
     producer = claim(service.log, mode, producer_name="a", lease_ms=300_000)
     return producer, claim(service.log, FENCING, partitions=[1], lease_ms=300_000)
 
 
-def reclaim(log: Log, producer: Producer, **options: Any) -> Producer:
+def reclaim(log: Log, producer: Claim, **options: Any) -> Claim:
     return claim(log, producer.access_mode, producer_name="a", session_id=producer.session_id, **options)
 
 
-def poll(log: Log, producer: Producer, **options: Any) -> Producer:
+def poll(log: Log, producer: Claim, **options: Any) -> Claim:
     return log.access.producer(TOPIC, producer.producer_name, session_id=producer.session_id, **options)
 
 
-def close(log: Log, producer: Producer) -> None:
+def close(log: Log, producer: Claim) -> None:
     log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
 
 

@@ -16,7 +16,7 @@ from fenceline import errors
 from fenceline.access.session_item import severed
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import keys
-from fenceline.model.access import Producer
+from fenceline.model.access import Claim
 from fenceline.model.record import Record
 from fenceline.model.results import SessionRef
 from fenceline.ports import Delete
@@ -403,19 +403,19 @@ def test_without_a_session_nobody_appends_while_one_is_exclusive(service: Servic
     assert access_markers(service) == [(0, 0, EXCLUSIVE, producer.session_id)]
 
 
-def ends_by_lapse(service: Service, producer: Producer) -> None:
+def ends_by_lapse(service: Service, producer: Claim) -> None:
     lapse(service)
 
 
-def ends_by_closing(service: Service, producer: Producer) -> None:
+def ends_by_closing(service: Service, producer: Claim) -> None:
     service.log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
 
 
-def ends_with_its_session(service: Service, producer: Producer) -> None:
+def ends_with_its_session(service: Service, producer: Claim) -> None:
     service.log.access.close_session(producer.session_id)
 
 
-def is_lost_in_a_rebuild(service: Service, producer: Producer) -> None:
+def is_lost_in_a_rebuild(service: Service, producer: Claim) -> None:
     """Delete the session and the access item, as a rebuild does."""
     for key in (keys.session_item(producer.session_id), keys.access_item(service.topic_id(), 0)):
         item = service.items.store.get([key])[key]
@@ -427,7 +427,7 @@ ENDS = [ends_by_lapse, ends_by_closing, ends_with_its_session, is_lost_in_a_rebu
 
 @pytest.mark.parametrize("end", ENDS)
 def test_the_first_append_behind_an_exclusive_session_carries_the_marker(
-    service: Service, end: Callable[[Service, Producer], None]
+    service: Service, end: Callable[[Service, Claim], None]
 ) -> None:
     """The marker is in the same segment, after the append's records; from then on the old session is fenced."""
     old = claim(service.log)
@@ -563,7 +563,7 @@ def test_an_admission_that_came_too_late_is_asked_for_again(service: Service) ->
     """Another exclusive session was granted between the admission and the create."""
     old = claim(service.log)
     lapse(service)
-    found: list[Producer] = []
+    found: list[Claim] = []
 
     def first(call: Callable[[], Any]) -> Any:
         found.append(claim(service.another()))

@@ -210,7 +210,7 @@ def test_an_admission_is_asked_for_again_once_the_partition_was_adopted_anew(
         txn.end(other)
         other.partitions.checkpoint(TOPIC, 0)
         expire(service, 7)
-        partition_of(service.log).look()  # a head beyond the state: it is adopted
+        partition_of(service.log).refresh()  # a head beyond the state: it is adopted
 
     txn.beside = ends_and_is_forgotten
     with pytest.raises(errors.ProducerFencedError):

@@ -423,16 +423,16 @@ def test_no_round_is_moved_to_the_end_of_a_ghost(service: Service, monkeypatch: 
     """A combiner freezes after it found its look young, and follows a late create to where the round is (I3, I16)."""
     log = creator(service)
     combiner, lands = combiner_of(log), dies_frozen(service, "late", "create")
-    look = combiner.round.look
+    look = combiner.round.read_view
 
     def frozen() -> Any:
-        monkeypatch.setattr(combiner.round, "look", look)
+        monkeypatch.setattr(combiner.round, "read_view", look)
         append(service.another(), "b")
         leaves_an_offer(service, "c")  # and makes the round, at the log's end
         lands()
         return look()
 
-    monkeypatch.setattr(combiner.round, "look", frozen)
+    monkeypatch.setattr(combiner.round, "read_view", frozen)
     assert append(log, "mine").base_offset == 3
     assert append(service.another(), "follows").base_offset == 4, "its chain value follows"
 
@@ -516,7 +516,7 @@ def test_no_round_is_moved_back_where_another_thread_has_just_looked(
     def looks(_: Any) -> int | None:
         monkeypatch.setattr(type(partition), "young_end", young_end)
         service.runtime.advance(200)
-        partition.look()
+        partition.refresh()
         return young_end.fget(partition)  # type: ignore[attr-defined, no-any-return]
 
     monkeypatch.setattr(type(partition), "young_end", property(looks))

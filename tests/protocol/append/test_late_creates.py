@@ -102,7 +102,7 @@ def test_a_producer_is_not_ahead_of_the_log_where_another_thread_has_just_looked
 
     def looks(memory: Partition) -> bool:
         monkeypatch.setattr(Partition, "has_young_look", young)
-        beside(partition.look)
+        beside(partition.refresh)
         return memory.has_young_look
 
     def arms(call: Callable[[], Any]) -> Any:

@@ -32,7 +32,7 @@ from fenceline.format.segment import Replicated
 from fenceline.log.checkpoint_items import CompactedView, Head
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
-from fenceline.log.state import OpenTransaction, PartitionState
+from fenceline.log.state import OngoingTransaction, PartitionState
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page, ReadRecord
@@ -864,7 +864,7 @@ def test_a_compaction_that_was_frozen_before_its_checkpoint_still_covers_what_wa
         monkeypatch.undo()
         load(producer_ids)
         table.runtime.advance(limits.ITEM_AGE_MS_MAX)
-        partition.look()
+        partition.refresh()
 
     monkeypatch.setattr(partition, "load_producers", load_and_freeze)
     compaction.request(partition)
@@ -1376,7 +1376,7 @@ def view_at(horizon: int, log_bytes: int, bytes: int) -> CompactedView:
         (head_with(1_200, 11, view_at(10, 1_000, 200)), True),
         (replace(head_with(1_001, 11, view_at(10, 1_000, 200)), compaction_wanted=11), True),
         (replace(head_with(1_001, 11, view_at(10, 1_000, 200)), compaction_wanted=10), False),
-        (head_with(9_999, 99, view_at(10, 10, 1), open_transactions={7: OpenTransaction(0, 10, 0)}), False),
+        (head_with(9_999, 99, view_at(10, 10, 1), open_transactions={7: OngoingTransaction(0, 10, 0)}), False),
     ],
 )
 def test_a_partition_is_due_when_half_of_it_is_new_or_somebody_waits(head: Head, expected: bool) -> None:

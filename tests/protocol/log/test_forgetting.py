@@ -10,7 +10,7 @@ import pytest
 from fenceline import errors, limits
 from fenceline.access import session_item
 from fenceline.access.session_cache import SessionCache
-from fenceline.access.session_item import Owned
+from fenceline.access.session_item import OwnedHold
 from fenceline.append.entries.batch import BatchEntry
 from fenceline.format import keys
 from fenceline.log.context import SegmentCache
@@ -107,14 +107,14 @@ def test_sessions_that_hold_and_own_much_are_remembered_by_what_they_weigh(monke
     monkeypatch.setattr(limits, "SESSION_ENTRIES_CACHED_MAX", 100, raising=False)
     service = serve()
     sessions = SessionCache(partitions_of(service.log))
-    owns = tuple(Owned(None, f"lock-{n}", "") for n in range(40))
+    owns = tuple(OwnedHold(None, f"lock-{n}", "") for n in range(40))
     for n in range(1, 7):
         made = session_item.created(f"{n:032x}", principal="", lease_ms=1_000, now_ms=0)
         for version in (1, 2):  # the newer one in place of the older
-            sessions.note(replace(made, owns=owns, version=version))
+            sessions.remember(replace(made, owns=owns, version=version))
     assert [session_id[-1] for session_id in sessions._known] == ["5", "6"]
     huge = session_item.created(f"{7:032x}", principal="", lease_ms=1_000, now_ms=0)
-    sessions.note(replace(huge, owns=owns * 4, version=1))
+    sessions.remember(replace(huge, owns=owns * 4, version=1))
     assert [session_id[-1] for session_id in sessions._known] == ["7"]
 
 

@@ -16,14 +16,14 @@ from fenceline.access import session_item
 from fenceline.access.producer import ProducerRecord
 from fenceline.access.resources import OwnershipItem
 from fenceline.access.rules import AccessItem, Holder, Waiter
-from fenceline.access.session_item import CLOSED, ENDED, LIVE, RESERVED, Hold, Owned, SessionItem
+from fenceline.access.session_item import CLOSED, ENDED, LIVE, RESERVED, OwnedHold, SessionItem, WriteHold
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.format.item_size import size_of
 from fenceline.log.checkpoint_items import CompactedView, Head, aborted_to_value, producer_to_value
 from fenceline.log.region_state import Origin
-from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, PartitionState, ProducerState
+from fenceline.log.state import AbortedRange, BatchEvent, OngoingTransaction, PartitionState, ProducerState
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.access import GRANTED
 from fenceline.model.requests import OwnTarget
@@ -33,7 +33,7 @@ from fenceline.ports import ItemKey, ItemTooLarge, ItemValue, WriteTooLarge
 from fenceline.read.offset_ranges import Acknowledged
 from fenceline.subscriptions.items import (
     Chunk,
-    Cursor,
+    CursorItem,
     PendingOffset,
     SubscriptionItem,
     cursor_to_value,
@@ -187,13 +187,13 @@ def test_there_is_room_between_what_a_session_may_take_and_what_an_item_may() ->
 
 _TEXT = st.text(min_size=1, max_size=40)
 _HOLDS = st.builds(
-    Hold, _TEXT, _TEXT, st.integers(0, 9_999), st.integers(0, limits.INT32_MAX), st.sampled_from([EXCLUSIVE, SHARED]),
-    st.text(max_size=40), st.sampled_from([LIVE, RESERVED, CLOSED, ENDED]),
+    WriteHold, _TEXT, _TEXT, st.integers(0, 9_999), st.integers(0, limits.INT32_MAX),
+    st.sampled_from([EXCLUSIVE, SHARED]), st.text(max_size=40), st.sampled_from([LIVE, RESERVED, CLOSED, ENDED]),
 )  # fmt: skip
 _SESSIONS = st.builds(
     SessionItem, st.just(ID), _TEXT, st.just(30_000), st.integers(0, 2**41), st.integers(0, 2**41),
     holds=st.lists(_HOLDS, max_size=5).map(tuple),
-    owns=st.lists(st.builds(Owned, st.none() | _TEXT, _TEXT, st.text(max_size=32)), max_size=5).map(tuple),
+    owns=st.lists(st.builds(OwnedHold, st.none() | _TEXT, _TEXT, st.text(max_size=32)), max_size=5).map(tuple),
 )  # fmt: skip
 
 
@@ -214,8 +214,8 @@ def test_no_end_of_a_session_counts_more_than_it_was_judged_by(
 def test_no_session_counts_more_than_its_entries_may(count: int) -> None:
     """Names of the longest, and numbers of the largest that are written: else a large session would not be judged."""
     longest = "t" * limits.TOPIC_NAME_CHARS_MAX, ID, limits.PARTITIONS_MAX, limits.INT32_MAX
-    hold = Hold(*longest, EXCLUSIVE, "p" * limits.PRODUCER_NAME_CHARS_MAX, RESERVED)
-    owned = Owned("g" * limits.GROUP_BYTES_MAX, "r" * limits.RESOURCE_BYTES_MAX, ID)
+    hold = WriteHold(*longest, EXCLUSIVE, "p" * limits.PRODUCER_NAME_CHARS_MAX, RESERVED)
+    owned = OwnedHold("g" * limits.GROUP_BYTES_MAX, "r" * limits.RESOURCE_BYTES_MAX, ID)
     client_name = "n" * limits.CLIENT_NAME_BYTES_MAX
     for holds, owns in (((hold,) * count, ()), ((), (owned,) * count), ((hold,) * count, (owned,) * count)):
         made = SessionItem(ID, "ä" * 3_000, MAX, MAX, MAX, holds=holds, owns=owns, client_name=client_name, version=MAX)
@@ -301,7 +301,7 @@ def _partition(topic_id: str = ID) -> tuple[str, int]:
     return topic_id, limits.PARTITIONS_MAX
 
 
-HOLD = Hold(NAME, ID, 9_999, limits.INT32_MAX, EXCLUSIVE, NAME, RESERVED)
+HOLD = WriteHold(NAME, ID, 9_999, limits.INT32_MAX, EXCLUSIVE, NAME, RESERVED)
 HOLDER = Holder(ID, limits.INT32_MAX, NAME, True, True)
 WAITER = Waiter(MAX, ID, NAME, tuple(range(9_968, 10_000)))
 ACCESS = AccessItem(
@@ -315,7 +315,7 @@ RANGES = Acknowledged(
     tuple(range(2**62, 2**62 + 2**61, 2**50))[: limits.CURSOR_CHUNK_RANGES],
     tuple(range(2**62 + 2**49, 2**62 + 2**61, 2**50))[: limits.CURSOR_CHUNK_RANGES],
 )
-PENDING = Cursor(
+PENDING = CursorItem(
     MAX, RANGES, "m" * limits.METADATA_BYTES_MAX, MAX, MAX, False,
     dict.fromkeys(
         range(MAX, MAX - limits.PENDING_OFFSETS_MAX, -1),
@@ -328,7 +328,7 @@ CHUNKS_MAX = 2 * limits.OPEN_RANGES_MAX // (limits.CURSOR_CHUNK_RANGES // 2) + 1
 HEAD = Head(
     PartitionState(
         next_offset=MAX,
-        open_transactions={p: OpenTransaction(1, MAX, MAX) for p in range(limits.OPEN_TRANSACTIONS_MAX)},
+        open_transactions={p: OngoingTransaction(1, MAX, MAX) for p in range(limits.OPEN_TRANSACTIONS_MAX)},
         origins={
             f"{region}".rjust(63, "r"): Origin(ID, MAX, MAX, "f" * 64, MAX, (ID,) * limits.ORIGIN_LIVES_MAX)
             for region in range(limits.ORIGINS_MAX)
@@ -352,7 +352,7 @@ ITEMS: Mapping[str, tuple[ItemKey, Mapping[str, ItemValue]]] = {
     "producer state": (keys.producer_item(*_partition(), MAX), producer_to_value(PRODUCER, MAX)),
     "aborted transaction": (
         keys.aborted_item(*_partition(), MAX),
-        aborted_to_value(AbortedTransaction(MAX, MAX, MAX, MAX)),
+        aborted_to_value(AbortedRange(MAX, MAX, MAX, MAX)),
     ),
     "access": (keys.access_item(*_partition()), ACCESS.to_value()),
     "producer name": (
@@ -372,10 +372,10 @@ ITEMS: Mapping[str, tuple[ItemKey, Mapping[str, ItemValue]]] = {
     ),
     "cursor": (
         keys.cursor_item(NAME, ID, ID, 9_999),
-        cursor_to_value(Cursor(MAX, RANGES, "m" * limits.METADATA_BYTES_MAX), [Chunk(ID, RANGES)] * CHUNKS_MAX),
+        cursor_to_value(CursorItem(MAX, RANGES, "m" * limits.METADATA_BYTES_MAX), [Chunk(ID, RANGES)] * CHUNKS_MAX),
     ),
     "cursor with ranges": (
-        keys.cursor_item(NAME, ID, ID, 9_999), cursor_to_value(Cursor(MAX, RANGES, "m" * 4_096), [])
+        keys.cursor_item(NAME, ID, ID, 9_999), cursor_to_value(CursorItem(MAX, RANGES, "m" * 4_096), [])
     ),
     "cursor with pending offsets": (keys.cursor_item(NAME, ID, ID, 9_999), cursor_to_value(PENDING, [])),
     "cursor with chunks and pending offsets": (

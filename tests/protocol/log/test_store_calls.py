@@ -146,7 +146,7 @@ def test_retention_reads_one_segment_where_nothing_is_due_else_each_that_goes(se
 
     def cost(ms: int) -> tuple[int, Counter[str]]:
         partition = Partition(service.another().context, TOPIC, service.topic_id(), 0)
-        partition.look()
+        partition.refresh()
         before, head = service.count(), partition.head
         assert head is not None
         return retained_from(StoredSegments(partition), head, Retention(ms, -1), now=now), service.count() - before

@@ -319,12 +319,12 @@ def test_a_change_of_a_topic_that_was_deleted_behind_it_is_not_told_as_refused(s
 def test_a_partition_keeps_nothing_of_the_next_life_of_its_topics_name(service: Service) -> None:
     service.log.topics.create(NAME)
     partition = Partition(service.another().context, NAME, service.topic_id(NAME), 0)
-    partition.look()
+    partition.refresh()
     delete_and_collect(service)
     service.log.topics.create(NAME, config={"cleanup.policy": "compact"})
     for _ in range(2):
         with pytest.raises(StaleTopicId):
-            partition.look()
+            partition.refresh()
     assert (partition.topic.topic_id, dict(partition.topic.config)) == (partition.topic_id, {})
 
 

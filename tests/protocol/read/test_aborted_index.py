@@ -253,7 +253,7 @@ def test_a_page_finds_what_was_aborted_though_the_process_reads_the_log_anew_mea
         if operation == "list":
             service.objects.on_call = None
             partition.forget()
-            partition.look()
+            partition.refresh()
             assert partition.state.next_offset == 0
 
     service.objects.on_call = read_anew

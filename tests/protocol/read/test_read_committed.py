@@ -16,7 +16,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
-from fenceline.service.partitions import Partitions
+from fenceline.service.partitions import PartitionRequests
 from fenceline.subscriptions.read import read_unacknowledged
 from tests.support.patience import without_a_stall
 from tests.support.service import TOPIC, LogBuilder, Service, data, outcome
@@ -230,7 +230,7 @@ def test_a_page_that_only_an_open_transaction_holds_up_meets_it_once_and_looks_a
     service.log.subscriptions.acknowledge(TOPIC, 0, "group", Acknowledgement(0))
     meeting = Meeting(service, lambda: store(service, log, commit(7)))
     request = ReadRequest(offset=1, is_read_committed=True)
-    partitions = Partitions(service.log._resolver, meeting)
+    partitions = PartitionRequests(service.log._resolver, meeting)
     if form == "records":
         assert values(partitions.read(TOPIC, 0, request)) == ["a"]
     elif form == "batches":
@@ -247,7 +247,7 @@ def test_nothing_is_met_where_a_page_shows_something_or_nothing_is_open(service:
     meeting = Meeting(service)
     assert values(committed_by(service, 0, meeting)) == ["p"]
     request = ReadRequest(offset=1, is_read_committed=False)
-    assert values(Partitions(service.log._resolver, meeting).read(TOPIC, 0, request)) == ["a", "q"]
+    assert values(PartitionRequests(service.log._resolver, meeting).read(TOPIC, 0, request)) == ["a", "q"]
     assert meeting.called == []
     assert values(committed_by(service, 1, meeting)) == []
     assert len(meeting.called) == 1
@@ -344,6 +344,6 @@ def test_a_long_poll_that_is_held_up_in_a_busy_partition_reads_items_at_its_star
 
 
 def committed_by(service: Service, offset: int, held: Callable[..., bool], **options: Any) -> Page:
-    return Partitions(service.log._resolver, held).read(
+    return PartitionRequests(service.log._resolver, held).read(
         TOPIC, 0, ReadRequest(offset=offset, is_read_committed=True, **options)
     )

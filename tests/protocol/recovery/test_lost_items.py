@@ -11,7 +11,7 @@ from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.recovery.lost_items import Lost, lost_segments, lost_topics, newest_objects
+from fenceline.recovery.lost_items import LostIncarnation, lost_segments, lost_topics, newest_objects
 from tests.support.service import REGION, TOPIC, Service, append, request
 from tests.support.sweeping import HOUR, swept
 
@@ -34,7 +34,7 @@ def once_at(service: Service, prefix: str, change: Callable[[], object]) -> None
 
 @pytest.mark.parametrize(("look", "prefix"), [(lost_topics, keys.TOPIC_PREFIX), (lost_segments, "log/")])
 def test_a_topic_that_is_created_meanwhile_is_not_lost(
-    service: Service, context: Context, look: Callable[[Context], Iterator[Lost]], prefix: str
+    service: Service, context: Context, look: Callable[[Context], Iterator[LostIncarnation]], prefix: str
 ) -> None:
     def create() -> None:
         log = service.another()

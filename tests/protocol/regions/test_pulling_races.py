@@ -12,7 +12,7 @@ from fenceline import limits
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.ports import Delete, Item, ItemKey, NoAnswer, Unavailable
-from fenceline.regions.link_item import Link, LinkValue, ScanNote, Seen, value_of
+from fenceline.regions.link_item import Link, LinkValue, PeerSeen, ScanNote, value_of
 from fenceline.regions.replicator import RunResult
 from tests.support.patience import PATIENCE_S
 from tests.support.regions import Region, RegionWorld
@@ -304,7 +304,9 @@ def test_a_lost_link_item_costs_nothing_but_looks(world: RegionWorld) -> None:
 
 
 def test_an_item_is_read_as_it_was_written() -> None:
-    value = LinkValue("me", 7, 3, 11, {("a", "a"): ScanNote("t", 4, 9, 3)}, {"a": Seen(5, None), "c": Seen(6, "away")})
+    value = LinkValue(
+        "me", 7, 3, 11, {("a", "a"): ScanNote("t", 4, 9, 3)}, {"a": PeerSeen(5, None), "c": PeerSeen(6, "away")}
+    )
     assert value_of(Item(ItemKey("p", "link"), 1, value.to_value())) == value
     assert value_of(None) == LinkValue()
 

@@ -12,7 +12,7 @@ from fenceline.append.entries.region_markers import RequestEntry, ResponseEntry,
 from fenceline.append.entries.transaction_markers import EndEntry
 from fenceline.errors import ThrottledError
 from fenceline.format import control
-from fenceline.format.region_markers import Request, Response, Skip, SnapshotMark, Update, Updates
+from fenceline.format.region_markers import Skip, SnapshotMark, SnapshotRequest, SnapshotResponse, Update, Updates
 from fenceline.format.segment import Replicated
 from fenceline.log.context import StaleTopicId
 from fenceline.log.region_state import Origin
@@ -24,7 +24,7 @@ from tests.support.runtime import START_MS
 from tests.support.service import Service, append
 
 NOW = START_MS + 50
-ASKS = RequestEntry(Request("s1", life(OWN), ("b", "c")))
+ASKS = RequestEntry(SnapshotRequest("s1", life(OWN), ("b", "c")))
 
 
 def check(log: RegionLog, entry: Entry, now_ms: int = NOW) -> Any:
@@ -67,7 +67,7 @@ def test_a_response_says_what_was_here_at_the_request_however_late_it_is() -> No
     log.is_asked("b", "s1")
     (unanswered,) = log.regions.unanswered
     log.takes("c", "3")
-    expected = Response("s1", "b", life(OWN), 2, {"c": (life("c"), 2)})
+    expected = SnapshotResponse("s1", "b", life(OWN), 2, {"c": (life("c"), 2)})
     assert check(log, ResponseEntry(unanswered, life(OWN))) == expected.to_value()
     log.answers()
     assert check(log, ResponseEntry(unanswered, life(OWN))) == Outdated()
@@ -147,7 +147,7 @@ def test_markers_that_wait_together_share_a_segment_with_ends_of_transactions(se
     updates = UpdateEntry(Updates([Update("billing")]))
     end = EndEntry(7, 1, is_commit=True)
     append(service.log, "x", producer=(7, 0, 0))
-    outcomes = together(service, ASKS, end, ASKS, updates, RequestEntry(Request("s2", life(OWN), ("b",))))
+    outcomes = together(service, ASKS, end, ASKS, updates, RequestEntry(SnapshotRequest("s2", life(OWN), ("b",))))
     assert outcomes[:1] + outcomes[2:] == [Marked(1), Marked(2), Marked(2), Marked(3)]
     assert [len(segment.batches) for segment in service.segments()] == [1, 3]
     assert [asked.snapshot_id for asked in state_of(service).regions.asked] == ["s1", "s2"]

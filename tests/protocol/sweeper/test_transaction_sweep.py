@@ -16,7 +16,7 @@ from fenceline.format import keys
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from fenceline.ports import Delete
 from fenceline.service.log import Log
-from fenceline.sweeper.report import Report
+from fenceline.sweeper.report import SweepReport
 from fenceline.transactions.hanging import find
 from fenceline.transactions.item import TopicPartitions, TransactionItem
 from tests.support.runtime import FakeRuntime
@@ -316,7 +316,7 @@ def test_runs_that_are_cut_off_go_on_where_they_were(service: Service) -> None:
     settle(service)
     service.runtime.advance(TIMEOUT_MS + 1)
     service.items.on_call = lambda operation, key: service.runtime.advance(10)
-    runs: list[Report] = [swept(service, duration_ms=600, is_thorough=True)]
+    runs: list[SweepReport] = [swept(service, duration_ms=600, is_thorough=True)]
     position = service.items.store.get([keys.SWEEP_CURSOR])[keys.SWEEP_CURSOR].value
     assert (position["place"], position["after"]) > ("transactions", "00/")
     while not runs[-1].is_whole:

@@ -12,7 +12,7 @@ from fenceline import errors, limits
 from fenceline.format import keys
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, ProducerPair
 from fenceline.transactions import item_store
-from fenceline.transactions.coordinator import Coordinator
+from fenceline.transactions.coordinator import TransactionCoordinator
 from fenceline.transactions.item import TransactionItem
 from tests.support.claiming import code_of
 from tests.support.service import TOPIC, Service, is_unavailable, loses_answer, partitions_of
@@ -226,7 +226,7 @@ def test_an_id_request_that_may_have_aborted_is_not_reported_as_one_that_wrote_n
             return spare
         raise errors.StoreUnavailableError("the counter is away, and nothing was written")
 
-    coordinator = Coordinator(partitions_of(producer.log), take)
+    coordinator = TransactionCoordinator(partitions_of(producer.log), take)
     wide.items.plan("write", loses_answer)
     assert code_of(lambda: coordinator.init(ID, TIMEOUT_MS, None, producer.until_ms)) == "OUTCOME_UNKNOWN"
     assert producer.get().state == COMPLETE_ABORT

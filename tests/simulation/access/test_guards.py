@@ -230,12 +230,12 @@ def severs_without_a_list(patch: Patch) -> None:
 @GUARDS.guard(owners, seed=5)
 def gives_a_token_again(patch: Patch) -> None:
     """Leave a resource's token what it was when its owner changes."""
-    taken = ownership_decision.taken
+    owned_by = ownership_decision.owned_by
 
     def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
-        return taken(item, *told, token=item.fencing_token if token is None else token, **more)
+        return owned_by(item, *told, token=item.fencing_token if token is None else token, **more)
 
-    patch.setattr(ownership_decision, "taken", same)
+    patch.setattr(ownership_decision, "owned_by", same)
 
 
 @GUARDS.guard(readers, seed=2)

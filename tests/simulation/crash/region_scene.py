@@ -25,7 +25,7 @@ from fenceline.regions import due_work
 from fenceline.regions.peer import PeerProblem, PeerTopic
 from fenceline.service.log import Log
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursor_store import StoredCursor
 from tests.simulation.crash.region_rows import link_of, replicated_in, subscriptions_of
 from tests.simulation.crash.scene import Process, Scene, request_of
 from tests.support.regions import PeerInProcess, Region, RegionWorld, _with_peers
@@ -313,7 +313,7 @@ def _mark(scene: Scene, region: str, partition: int) -> int | None:
     found = cursor_store.find(log.context, _topic_id(scene, region), SUB)
     if found is None:
         return None
-    (stored,) = cursor_store.read_each(log.context, [Stored(found, partition)])
+    (stored,) = cursor_store.read_each(log.context, [StoredCursor(found, partition)])
     return stored.cursor.mark
 
 

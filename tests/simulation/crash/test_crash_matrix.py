@@ -190,7 +190,7 @@ def test_a_checkpoint_that_writes_its_head_first_is_found(monkeypatch: pytest.Mo
 def test_an_owner_who_is_told_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
     # Otherwise the repeated request makes up for it.
-    monkeypatch.setattr(fence_markers, "meet", lambda *_: None)
+    monkeypatch.setattr(fence_markers, "finish_all", lambda *_: None)
     with pytest.raises(AssertionError):
         list(run_writes(BY_NAME["own a lock, severing"]))
 

@@ -16,7 +16,7 @@ from fenceline.errors import FencelineError
 from fenceline.regions import announce_subscriptions, apply_updates, direct_source, source_batches
 from fenceline.regions.link_item import Link
 from fenceline.regions.partition_job import PartitionJob
-from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursor_store import StoredCursor
 from tests.simulation.crash.matrix import Strike, deaths_behind_writes, run_writes
 from tests.simulation.crash.region_operations import REGION_OPERATIONS
 
@@ -82,7 +82,7 @@ def test_an_aborted_record_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatc
 def test_an_update_that_is_cleared_before_it_is_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     send = announce_subscriptions.send
 
-    def hasty(context: Any, appender: Any, cursors: list[Stored], wait_ms: int) -> None:
+    def hasty(context: Any, appender: Any, cursors: list[StoredCursor], wait_ms: int) -> None:
         for stored in cursors:
             if stored.cursor.cache.due is not None:
                 announce_subscriptions._clear(context, stored)

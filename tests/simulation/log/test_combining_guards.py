@@ -83,14 +83,14 @@ def forgets_what_is_done(patch: Patch) -> None:
 def reads_the_offers_first(patch: Patch) -> None:
     """Read the offers before the round: one that is deleted in between was dropped from ``done``, and looks free."""
     found: dict[RoundItem, Sequence[Item]] = {}
-    look, read = RoundItem.look, RoundItem.read_offers
+    read_view, read_offers = RoundItem.read_view, RoundItem.read_offers
 
     def early(self: RoundItem) -> RoundView | None:
-        found[self] = read(self)
+        found[self] = read_offers(self)
         self._context.runtime.sleep_ms(100)
-        return look(self)
+        return read_view(self)
 
-    patch.setattr(RoundItem, "look", early)
+    patch.setattr(RoundItem, "read_view", early)
     patch.setattr(RoundItem, "read_offers", lambda self: found[self])
 
 

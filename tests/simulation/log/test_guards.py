@@ -15,7 +15,7 @@ from fenceline.append import checks, commit
 from fenceline.append.appender import Appender
 from fenceline.append.group import Group
 from fenceline.compaction import compact as compaction
-from fenceline.compaction.copy import Newest, Source, newest_offsets
+from fenceline.compaction.copy import CompactionSource, Newest, newest_offsets
 from fenceline.format import control, keys
 from fenceline.format.batch import BatchHeader
 from fenceline.log import checkpoint
@@ -181,7 +181,7 @@ def drops_views_at_once(patch: Patch) -> None:
 def compacts_away_what_is_newest(patch: Patch) -> None:
     """Take a key for newest where it was met first."""
 
-    def first(partition: Partition, source: Source, **told: Any) -> Newest:
+    def first(partition: Partition, source: CompactionSource, **told: Any) -> Newest:
         newest = newest_offsets(partition, source, **told)
         return replace(newest, offsets=dict.fromkeys(newest.offsets, source.start))
 

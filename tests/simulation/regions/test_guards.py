@@ -28,7 +28,7 @@ import pytest
 from fenceline.append.entries.region_markers import ResponseEntry
 from fenceline.append.entries.replicated import ReplicatedEntry
 from fenceline.log import region_state
-from fenceline.log.region_state import Asked
+from fenceline.log.region_state import OpenSnapshotRequest
 from fenceline.model.results import SegmentList
 from fenceline.regions import (
     announce_subscriptions,
@@ -43,7 +43,7 @@ from fenceline.regions.relay_source import RelaySource
 from fenceline.regions.replicator import OpenPartition, Replicator
 from fenceline.regions.source_batches import Packer
 from fenceline.subscriptions import backlog, cursors
-from fenceline.subscriptions.items import Cursor
+from fenceline.subscriptions.items import CursorItem
 from fenceline.subscriptions.snapshot_cache import SnapshotCache
 from tests.simulation.harness.guards import Guard, Guards, Patch
 from tests.simulation.regions import plans
@@ -102,14 +102,14 @@ def _to_its_end(answer: SegmentList) -> SegmentList:
 @GUARDS.guard(plans.transactions, seed=7)
 def packs_numbers_that_are_not_dense(patch: Patch) -> None:
     """Pack records into one segment between which aborted ones lie."""
-    taken = Packer.take
+    add = Packer.add
 
     def loose(self: Packer, batches: Any, *, records: int, number: int) -> None:
         if records and self._records:
             self._count = number - records
-        taken(self, batches, records=records, number=number)
+        add(self, batches, records=records, number=number)
 
-    patch.setattr(Packer, "take", loose)
+    patch.setattr(Packer, "add", loose)
 
 
 @GUARDS.guard(plans.transactions, seed=3)
@@ -161,7 +161,7 @@ def takes_what_never_came_for_here(patch: Patch) -> None:
     forwards_for_nobody(patch)
     never_here, is_matched = region_state.never_here, region_state._is_matched
 
-    def careless(asked: Asked, here: Any) -> Any:
+    def careless(asked: OpenSnapshotRequest, here: Any) -> Any:
         return {origin: (life, 0) for origin, (life, _) in never_here(asked, here).items()}
 
     patch.setattr(region_state, "never_here", careless)
@@ -210,7 +210,7 @@ _checked = ResponseEntry.check
 @GUARDS.guard(plans.the_last_reader, seed=5)
 def takes_each_snapshot_for_final(patch: Patch) -> None:
     """Ask for no further snapshot, though a region lacked what was here."""
-    patch.setattr(Asked, "is_final", lambda *_: True)
+    patch.setattr(OpenSnapshotRequest, "is_final", lambda *_: True)
 
 
 # Cursors (I22, I23)
@@ -232,7 +232,7 @@ def passes_what_the_sender_never_had(patch: Patch) -> None:
 def moves_backwards(patch: Patch) -> None:
     """Let an UPDATE set a mark that is already further."""
 
-    def moved(partition: Any, tail: Any, cursor: Cursor, found: Any) -> Cursor | None:
+    def moved(partition: Any, tail: Any, cursor: CursorItem, found: Any) -> CursorItem | None:
         topic_id, position = found.update.positions.get(partition.context.region, ("", 0))
         if topic_id != partition.topic_id or not position < cursor.mark:
             return judged(partition, tail, cursor, found)
@@ -247,7 +247,7 @@ def moves_in_another_life(patch: Patch) -> None:
     """Take a position for one in the present life of the topic here (I20)."""
     judged = apply_updates.moved
 
-    def moved(partition: Any, tail: Any, cursor: Cursor, found: Any) -> Cursor | None:
+    def moved(partition: Any, tail: Any, cursor: CursorItem, found: Any) -> CursorItem | None:
         here = partition.context.region
         positions = dict(found.update.positions)
         if here in positions:
@@ -261,7 +261,7 @@ def moves_in_another_life(patch: Patch) -> None:
 def sends_what_retention_passed(patch: Patch) -> None:
     """Send on a mark that only the log start has moved."""
 
-    def noted(partition: Any, tail: Any, cursor: Cursor) -> Cursor:
+    def noted(partition: Any, tail: Any, cursor: CursorItem) -> CursorItem:
         mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
         return replace(cursor, cache=cursor.cache.noted(tail.state.regions.snapshots, mark))
 

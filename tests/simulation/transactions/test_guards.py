@@ -19,8 +19,8 @@ from fenceline.ports import Check, Put
 from fenceline.read.aborted import Outcomes
 from fenceline.recovery.open_transactions import OpenTransactions
 from fenceline.service import subscriptions
-from fenceline.subscriptions.committed_offsets import Asked
-from fenceline.subscriptions.items import Cursor
+from fenceline.subscriptions.committed_offsets import OffsetQuery
+from fenceline.subscriptions.items import CursorItem
 from fenceline.transactions import decide, finish, hanging, item_store, pending_offsets
 from fenceline.transactions.item import TransactionItem
 from tests.simulation.harness.guards import Guard, Guards, Patch
@@ -265,22 +265,22 @@ def sends_offsets_beside_the_item(patch: Patch) -> None:
 @GUARDS.guard(rivals, seed=2)
 def settles_in_the_order_of_the_ends(patch: Patch) -> None:
     """Let the transaction that ends last win, not the commit that was sent last."""
-    ended = Cursor.ended
+    ended = CursorItem.ended
 
-    def late(self: Cursor, *told: Any, **more: Any) -> Cursor:
+    def late(self: CursorItem, *told: Any, **more: Any) -> CursorItem:
         return ended(replace(self, settled=-1), *told, **more) if self.pending else ended(self, *told, **more)
 
-    patch.setattr(Cursor, "ended", late)
+    patch.setattr(CursorItem, "ended", late)
 
 
 @GUARDS.guard(owners, seed=3)
 def begins_where_offsets_are_pending(patch: Patch) -> None:
     """Answer a request for stable offsets with those in force (KIP-447)."""
-    patch.setattr(subscriptions, "Asked", _unstable)
+    patch.setattr(subscriptions, "OffsetQuery", _unstable)
 
 
-def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> Asked:
-    return Asked(topic, partition, False, *told)
+def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> OffsetQuery:
+    return OffsetQuery(topic, partition, False, *told)
 
 
 # Readers
@@ -316,7 +316,7 @@ def takes_offsets_of_a_severed_owner(patch: Patch) -> None:
 @GUARDS.guard(rivals, seed=0)
 def lets_a_commit_at_once_take_no_number(patch: Patch) -> None:
     """Let an offset that was sent before a plain commit take effect after it (I15)."""
-    patch.setattr(Cursor, "numbered", lambda self: replace(self, is_set=True))
+    patch.setattr(CursorItem, "numbered", lambda self: replace(self, is_set=True))
 
 
 @GUARDS.guard(rivals, seed=3)

@@ -15,7 +15,7 @@ from fenceline.format import keys
 from fenceline.format.batch import decode
 from fenceline.format.control import ABORT, COMMIT, parse_marker
 from fenceline.format.segment import Segment
-from fenceline.log.state import OpenTransaction, PartitionState, apply
+from fenceline.log.state import OngoingTransaction, PartitionState, apply
 from fenceline.ports import Change, Check, Delete, Item, ItemKey, Put
 from fenceline.transactions.item import TransactionItem, transaction_from_item
 from tests.simulation.harness import real
@@ -340,7 +340,7 @@ class TransactionTruth:
                     raise Violation(f"I11: a marker of an earlier epoch ends {one}: {where}")
                 one.outcome = COMMITTED if marker.type == COMMIT else ABORTED
 
-    def _judge_open(self, log: Log, producer_id: int, open_: OpenTransaction) -> None:
+    def _judge_open(self, log: Log, producer_id: int, open_: OngoingTransaction) -> None:
         if log.epochs[producer_id] > open_.producer_epoch:
             raise Violation(f"I11: {open_} of {producer_id} in {log.topic_id}/{log.partition}")
 
@@ -352,7 +352,7 @@ class TransactionTruth:
         """Return the transactions that still have something to be ended."""
         return [item for item in self._items.values() if item.state == "Ongoing" or item.is_prepared]
 
-    def still_open(self) -> list[tuple[str, int, dict[int, OpenTransaction]]]:
+    def still_open(self) -> list[tuple[str, int, dict[int, OngoingTransaction]]]:
         """Return the partitions that are served, and have something open."""
         return [
             (log.topic_id, log.partition, dict(log.state.open_transactions))

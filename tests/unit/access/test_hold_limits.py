@@ -14,7 +14,7 @@ import pytest
 from fenceline import limits
 from fenceline.access import session_item
 from fenceline.access.rules import AccessItem, Holder
-from fenceline.access.session_item import CLOSED, ENDED, LIVE, RESERVED, Hold
+from fenceline.access.session_item import CLOSED, ENDED, LIVE, RESERVED, WriteHold
 from fenceline.errors import ThrottledError
 from fenceline.format import keys
 from tests.support.claiming import (
@@ -38,7 +38,7 @@ from tests.support.sweeping import Died
 
 NOBODYS = session_item.created("0" * 31 + "1", principal="", lease_ms=30_000, now_ms=START_MS)
 ME = NOBODYS.session_id
-HOLD = Hold(TOPIC, "t", 0, 3, EXCLUSIVE, "p")
+HOLD = WriteHold(TOPIC, "t", 0, 3, EXCLUSIVE, "p")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ HOLD = Hold(TOPIC, "t", 0, 3, EXCLUSIVE, "p")
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
 )
 def test_a_hold_is_over_once_nothing_can_be_written_under_it(
-    why: str, hold: Hold, item: AccessItem | None, is_over: bool
+    why: str, hold: WriteHold, item: AccessItem | None, is_over: bool
 ) -> None:
     assert session_item.is_over(ME, hold, item) is is_over
 

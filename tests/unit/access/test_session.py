@@ -13,14 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.access import session_item
-from fenceline.access.session_item import CLOSED, ENDED, LIVE, RESERVED, SEVERED, Fence, Hold, Owned, SessionItem
+from fenceline.access.session_item import (
+    CLOSED,
+    ENDED,
+    LIVE,
+    RESERVED,
+    SEVERED,
+    OwnedHold,
+    PendingFence,
+    SessionItem,
+    WriteHold,
+)
 from tests.support.claiming import EXCLUSIVE, LEASE_MS, SHARED, again, claim, code_of, refused, session_of
 from tests.support.runtime import START_MS, FakeRuntime
 from tests.support.service import TOPIC, Service, loses_answer, never_arrives
 
 NOW = START_MS
 SESSION = session_item.created("0" * 31 + "1", principal="me", lease_ms=30_000, now_ms=NOW)
-HOLD = Hold("orders", "t", 0, 3, "Exclusive", "p")
+HOLD = WriteHold("orders", "t", 0, 3, "Exclusive", "p")
 
 
 # Pure
@@ -54,7 +64,7 @@ def test_severing_lists_what_is_to_be_fenced() -> None:
     states = (LIVE, CLOSED, ENDED, RESERVED)
     holds = tuple(replace(HOLD, partition=at, state=state) for at, state in enumerate(states))
     over = session_item.severed(replace(SESSION, holds=holds), NOW)
-    assert over.fences == tuple(Fence("orders", "t", at, 3, "Exclusive") for at in range(3))
+    assert over.fences == tuple(PendingFence("orders", "t", at, 3, "Exclusive") for at in range(3))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +109,14 @@ def test_what_was_only_reserved_is_dropped_when_it_ends() -> None:
 
 NAMES = st.text(max_size=6)
 HOLDS = st.builds(
-    Hold, NAMES, NAMES, st.integers(0, 99), st.integers(-1, 99), NAMES, NAMES, st.sampled_from([LIVE, CLOSED, ENDED])
+    WriteHold,
+    NAMES,
+    NAMES,
+    st.integers(0, 99),
+    st.integers(-1, 99),
+    NAMES,
+    NAMES,
+    st.sampled_from([LIVE, CLOSED, ENDED]),
 )
 ITEMS = st.builds(
     SessionItem,
@@ -112,8 +129,10 @@ ITEMS = st.builds(
     st.integers(0),
     st.integers(0),
     st.lists(HOLDS, max_size=3).map(tuple),
-    st.lists(st.builds(Owned, st.none() | NAMES, NAMES, NAMES), max_size=3).map(tuple),
-    st.lists(st.builds(Fence, NAMES, NAMES, st.integers(0, 9), st.integers(-1, 9), NAMES), max_size=3).map(tuple),
+    st.lists(st.builds(OwnedHold, st.none() | NAMES, NAMES, NAMES), max_size=3).map(tuple),
+    st.lists(st.builds(PendingFence, NAMES, NAMES, st.integers(0, 9), st.integers(-1, 9), NAMES), max_size=3).map(
+        tuple
+    ),
     st.none() | NAMES,
     st.just(5),
 )

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from fenceline.adapters import peer_connections
-from fenceline.adapters.peer_connections import Answer, CannotReach, Connections
+from fenceline.adapters.peer_connections import CannotReach, Connections, HttpAnswer
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
@@ -91,16 +91,16 @@ def connections() -> Iterator[Connections]:
 pytestmark = pytest.mark.usefixtures("serve", "connections")
 
 
-def in_pieces(answer: Answer) -> bytes:
+def in_pieces(answer: HttpAnswer) -> bytes:
     return b"".join(answer.pieces())
 
 
-def at_once(answer: Answer) -> bytes:
+def at_once(answer: HttpAnswer) -> bytes:
     return answer.body(2_000_000)
 
 
 def get(
-    connections: Connections, url: str, answer_ms: int = 5_000, read: Callable[[Answer], bytes] = in_pieces
+    connections: Connections, url: str, answer_ms: int = 5_000, read: Callable[[HttpAnswer], bytes] = in_pieces
 ) -> bytes:
     with connections.get(
         url, {"x-name": "value"}, connect_ms=5_000, until=time.monotonic() + answer_ms / 1000
@@ -115,7 +115,7 @@ either_way = pytest.mark.parametrize("read", [in_pieces, at_once])
 @either_way
 @pytest.mark.parametrize("whole", [WHOLE, CHUNKED])
 def test_a_connection_is_used_again(
-    serve: Callable[..., Peer], connections: Connections, whole: bytes, read: Callable[[Answer], bytes]
+    serve: Callable[..., Peer], connections: Connections, whole: bytes, read: Callable[[HttpAnswer], bytes]
 ) -> None:
     peer = serve([whole, whole])
     assert [get(connections, f"{peer.url}/a%2F?b=c%3D{n}", read=read) for n in range(2)] == [b"ok", b"ok"]
@@ -127,7 +127,7 @@ def test_a_connection_is_used_again(
 
 @either_way
 def test_a_body_of_many_pieces_is_whole(
-    serve: Callable[..., Peer], connections: Connections, read: Callable[[Answer], bytes]
+    serve: Callable[..., Peer], connections: Connections, read: Callable[[HttpAnswer], bytes]
 ) -> None:
     body = bytes(range(256)) * 4_096
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
@@ -139,7 +139,7 @@ def test_a_body_of_many_pieces_is_whole(
 @either_way
 @pytest.mark.parametrize("last", [LAST, UNTIL_CLOSED])
 def test_a_connection_that_ends_with_its_answer_is_not_kept(
-    serve: Callable[..., Peer], connections: Connections, last: bytes, read: Callable[[Answer], bytes]
+    serve: Callable[..., Peer], connections: Connections, last: bytes, read: Callable[[HttpAnswer], bytes]
 ) -> None:
     peer = serve([last, CLOSE], [WHOLE])
     assert [get(connections, peer.url, read=read) for _ in range(2)] == [b"ok", b"ok"]
@@ -212,7 +212,7 @@ def test_so_many_connections_are_kept(
     ],
 )
 def test_an_answer_that_is_none_is_told(
-    serve: Callable[..., Peer], connections: Connections, answer: bytes, told: str, read: Callable[[Answer], bytes]
+    serve: Callable[..., Peer], connections: Connections, answer: bytes, told: str, read: Callable[[HttpAnswer], bytes]
 ) -> None:
     peer = serve([answer, CLOSE])
     with pytest.raises(CannotReach, match=told):
@@ -224,7 +224,7 @@ def test_an_answer_that_is_none_is_told(
     "answer", [b"", WHOLE[:-1], Dripping(b"HTTP/1.1 200 OK\r\na: b"), Dripping(b"HTTP/1.0 200 OK\r\n\r\n")]
 )
 def test_an_answer_that_does_not_come_ends_with_the_time(
-    serve: Callable[..., Peer], connections: Connections, answer: bytes, read: Callable[[Answer], bytes]
+    serve: Callable[..., Peer], connections: Connections, answer: bytes, read: Callable[[HttpAnswer], bytes]
 ) -> None:
     peer = serve([WHOLE, answer], [WHOLE])
     get(connections, peer.url, read=read)

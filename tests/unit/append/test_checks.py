@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from fenceline import limits
 from fenceline.append.admission_answer import AskCoordinator
-from fenceline.append.checks import Accepted, AdmitFirst, Duplicate, Refused, SessionStatus, Terms, check_append
+from fenceline.append.checks import Accepted, AdmitFirst, Duplicate, RefusedBatch, SessionStatus, Terms, check_append
 from fenceline.errors import SessionExpiredError
 from fenceline.format.batch import BatchHeader
-from fenceline.log.state import BatchEvent, MarkerEvent, OpenTransaction, PartitionState, ProducerState, advance
+from fenceline.log.state import BatchEvent, MarkerEvent, OngoingTransaction, PartitionState, ProducerState, advance
 from tests.support.runtime import START_MS
 
 MAX = 2**31 - 1
@@ -70,16 +70,17 @@ SEVEN = producer(*[(first, 1) for first in range(7)])
 AT_THE_END = producer((MAX - 1, 2))
 WRAPPED = producer((MAX - 1, 4))
 AFTER_MARKER = advance(TWO, MarkerEvent(50, 3, START_MS))
-OPEN = PartitionState(next_offset=NEXT, open_transactions={PRODUCER: OpenTransaction(2, 40, START_MS)})
-HANGING = PartitionState(next_offset=NEXT, open_transactions={PRODUCER: OpenTransaction(1, 40, START_MS)})
+OPEN = PartitionState(next_offset=NEXT, open_transactions={PRODUCER: OngoingTransaction(2, 40, START_MS)})
+HANGING = PartitionState(next_offset=NEXT, open_transactions={PRODUCER: OngoingTransaction(1, 40, START_MS)})
 ALMOST_FULL, FULL = (
     PartitionState(
-        next_offset=NEXT, open_transactions=dict.fromkeys(range(1_000, 1_000 + count), OpenTransaction(0, 40, START_MS))
+        next_offset=NEXT,
+        open_transactions=dict.fromkeys(range(1_000, 1_000 + count), OngoingTransaction(0, 40, START_MS)),
     )
     for count in (limits.OPEN_TRANSACTIONS_MAX - 1, limits.OPEN_TRANSACTIONS_MAX)
 )
 OPEN_IN_FULL = FULL._replace(
-    open_transactions={**ALMOST_FULL.open_transactions, PRODUCER: OpenTransaction(2, 40, START_MS)}
+    open_transactions={**ALMOST_FULL.open_transactions, PRODUCER: OngoingTransaction(2, 40, START_MS)}
 )
 
 
@@ -124,7 +125,7 @@ class Row:
         verdict = check_append(
             self.state, self.known, self.header, terms, now_ms=START_MS + self.after_ms, producers_dropped=SEEN
         )
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, RefusedBatch):
             return verdict.error.code
         if isinstance(verdict, AdmitFirst):
             return ADMIT_FIRST
@@ -269,7 +270,7 @@ def test_a_duplicate_is_answered_with_the_batch_that_stands() -> None:
 
 def test_a_mismatch_names_the_next_offset() -> None:
     verdict = check_append(PartitionState(next_offset=NEXT), None, PLAIN, Terms(3, True, DAY_MS), now_ms=START_MS)
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, RefusedBatch)
     assert verdict.error.next_offset == NEXT
 
 

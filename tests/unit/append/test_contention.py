@@ -202,7 +202,7 @@ def rival(log: Log, waits: list[float], starts_ms: float = 0) -> Iterator[float]
         waits.append(now - begun)
         if len(waits) % 16 == 0:
             if log.head != head:
-                turns.meet(int(now))
+                turns.meet_rivals(int(now))
             head = log.head = log.head + 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fenceline.append.entries.access_markers import GrantEntry
 from fenceline.append.entries.entry import Marked
-from fenceline.append.marker_round import Marker, MarkerLost, append_markers
+from fenceline.append.marker_round import MarkerAppend, MarkerLost, append_markers
 from fenceline.errors import (
     ContendedError,
     CorruptLogError,
@@ -51,8 +51,8 @@ class Tables:
         return Answering()
 
 
-def markers(count: int, topic_id: str = "id") -> list[Marker]:
-    return [Marker(TOPIC, topic_id, p, GrantEntry("s", 1)) for p in range(count)]
+def markers(count: int, topic_id: str = "id") -> list[MarkerAppend]:
+    return [MarkerAppend(TOPIC, topic_id, p, GrantEntry("s", 1)) for p in range(count)]
 
 
 def raised_by(service: Service, *outcomes: int | Exception) -> Exception:
@@ -88,7 +88,7 @@ def test_an_unknown_outcome_is_not_hidden_by_the_end_of_another_incarnation(
 ) -> None:
     """Else a caller would withdraw a reservation whose marker may be in its log."""
     outcomes: list[int | Exception] = [STALE, UNKNOWN] if is_stale_first else [UNKNOWN, STALE]
-    round_ = [Marker(TOPIC, f"id-{p}", p, GrantEntry("s", 1)) for p in range(2)]
+    round_ = [MarkerAppend(TOPIC, f"id-{p}", p, GrantEntry("s", 1)) for p in range(2)]
     with pytest.raises(OutcomeUnknownError) as caught:
         append_markers(Tables(service, outcomes), round_, 77)  # type: ignore[arg-type]
     assert caught.value is UNKNOWN
@@ -139,7 +139,9 @@ def test_the_markers_are_in_the_logs_and_those_sent_again_are_not_appended_twice
 def test_a_round_behind_a_rival_s_marker_is_lost_and_its_other_markers_are_in_their_logs(service: Service) -> None:
     service.log.topics.alter(TOPIC, partitions=2)
     topic_id, until_ms = service.topic_id(), service.runtime.monotonic_ms() + 1_000
-    append_markers(partitions_of(service.another()), [Marker(TOPIC, topic_id, 1, GrantEntry("rival", 1))], until_ms)
+    append_markers(
+        partitions_of(service.another()), [MarkerAppend(TOPIC, topic_id, 1, GrantEntry("rival", 1))], until_ms
+    )
     with pytest.raises(MarkerLost) as caught:
         append_markers(partitions_of(service.log), markers(2, topic_id), until_ms)
     assert caught.value.index == 1

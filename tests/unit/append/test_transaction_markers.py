@@ -15,7 +15,7 @@ from fenceline.log.context import Context, Instant
 from fenceline.log.state import (
     BatchEvent,
     MarkerEvent,
-    OpenTransaction,
+    OngoingTransaction,
     PartitionState,
     ProducerState,
     TentativeState,
@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
 
 
 def open_at(epoch: int) -> PartitionState:
-    return CLOSED._replace(open_transactions={P: OpenTransaction(epoch, 40, START_MS)})
+    return CLOSED._replace(open_transactions={P: OngoingTransaction(epoch, 40, START_MS)})
 
 
 def wrote(epoch: int) -> ProducerState:

@@ -10,7 +10,7 @@ from benchmarks import combining
 from benchmarks.bucket import Scratch
 from benchmarks.combining import FAR, FAR_GOALS, NEAR, Cell, Combining, rows_of
 from benchmarks.figures import Row
-from benchmarks.rivals import Plan, Race
+from benchmarks.rivals import Race, RacePlan
 
 
 def race(commits: list[int], took_s: list[float], **calls: int) -> Race:
@@ -91,9 +91,9 @@ class _Topics:
 def test_numbers_of_processes_take_turns_near_and_far_and_each_start_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    held: list[tuple[Plan, str]] = []
+    held: list[tuple[RacePlan, str]] = []
 
-    def fake(settings: object, plan: Plan, *, endpoint: str) -> Race:
+    def fake(settings: object, plan: RacePlan, *, endpoint: str) -> Race:
         held.append((plan, endpoint))
         return race([plan.processes], [0.1])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rivals import Plan, race
+from benchmarks.rivals import RacePlan, race
 from fenceline.settings import Settings
 from fenceline_http import wiring
 
@@ -18,7 +18,7 @@ def test_a_race_reports_the_commits_of_each_process_each_latency_and_each_call(t
     settings = Settings(data_dir=str(tmp_path))
     with closing(wiring.service_of(settings)) as service:
         service.log.topics.create("race", partitions=3)
-        found = race(settings, Plan("race", 2, 0.5))
+        found = race(settings, RacePlan("race", 2, 0.5))
         stored = service.log.partitions.offsets("race", 0).next_offset
         warm = [service.log.partitions.offsets("race", own).next_offset for own in (1, 2)]
     assert len(found.commits) == 2
@@ -34,7 +34,7 @@ def test_a_process_that_waits_between_its_appends_makes_fewer(tmp_path: Path) ->
     settings = Settings(data_dir=str(tmp_path))
     with closing(wiring.service_of(settings)) as service:
         service.log.topics.create("race", partitions=2)
-    found = race(settings, Plan("race", 1, 0.5, pause_s=0.2))
+    found = race(settings, RacePlan("race", 1, 0.5, pause_s=0.2))
     assert 1 <= len(found.took_s) <= 3
 
 
@@ -42,4 +42,4 @@ def test_a_race_whose_process_ends_early_is_an_error(tmp_path: Path) -> None:
     settings = Settings(data_dir=str(tmp_path))
     wiring.service_of(settings).close()
     with pytest.raises(RuntimeError, match="ended early"):
-        race(settings, Plan("absent", 1, 0.5))
+        race(settings, RacePlan("absent", 1, 0.5))

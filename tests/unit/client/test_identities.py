@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.client import identities
-from fenceline.client.identities import Identities, Origin, Shown
+from fenceline.client.identities import Identities, RecordOrigin, Shown
 from fenceline.model.results import ReadRecord
 
-A1, A2 = Origin("a", "a1"), Origin("a", "a2")
+A1, A2 = RecordOrigin("a", "a1"), RecordOrigin("a", "a2")
 
 
 def record(origin, number, offset=0):
@@ -41,7 +41,7 @@ def test_what_exceeds_the_bound_is_forgotten_from_the_lowest_number_of_the_origi
     assert [n for n in range(30) if record(A1, n) in found] == [14, 16, 18]
     assert record(A2, 0) in found
     found.add(A1, 14, 5)  # joins what is there: the bound counts ranges
-    found.add(Origin("b", "b1"), 1)
+    found.add(RecordOrigin("b", "b1"), 1)
     assert [n for n in range(30) if record(A1, n) in found] == [14, 15, 16, 17, 18]
 
 
@@ -60,7 +60,7 @@ def test_what_was_shown_below_an_offset_is_taken_once_and_in_order(steps, ends):
 
     taken = []
     for end in [*sorted(ends), 1_000]:
-        some = [(one, first + n) for one, first, count in shown.take(end) for n in range(count)]
+        some = [(one, first + n) for one, first, count in shown.dequeue(end) for n in range(count)]
         assert some == [(one, number) for at, one, number in expected if at < end][len(taken) :]
         taken += some
     assert len(taken) == len(expected)
@@ -72,4 +72,4 @@ def test_what_a_region_showed_is_remembered_up_to_a_bound(monkeypatch):
     for offset, number in ((0, 1), (1, 2), (3, 3), (5, 4)):
         shown.add(record(A1, number, offset))
 
-    assert list(shown.take(9)) == [(A1, 3, 1), (A1, 4, 1)]
+    assert list(shown.dequeue(9)) == [(A1, 3, 1), (A1, 4, 1)]

@@ -16,7 +16,7 @@ from fenceline.errors import CorruptLogError
 from fenceline.format import batch, compression
 from fenceline.format.batch import Codec, headers
 from fenceline.format.segment import Segment, SegmentMetadata, decode_stored
-from fenceline.format.unpacking import Place, UnpackedBatches, Unpacking
+from fenceline.format.unpacking import PayloadPosition, UnpackedBatches, Unpacking
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ReadRecord
@@ -272,24 +272,24 @@ def test_what_is_remembered_is_bounded_in_bytes_and_in_number(monkeypatch: pytes
     unpacked = UnpackedBatches(ThreadRuntime(), 1_000)
     names = [("write", n, 0, 0) for n in range(10)]
     for name in names:
-        unpacked.note(name, memoryview(bytes(300)), Place(5, 5, 50))
+        unpacked.note(name, memoryview(bytes(300)), PayloadPosition(5, 5, 50))
     unpacked.find(names[7], 9)
-    unpacked.note(("write", 10, 0, 0), memoryview(bytes(300)), Place(5, 5, 50))
+    unpacked.note(("write", 10, 0, 0), memoryview(bytes(300)), PayloadPosition(5, 5, 50))
     assert [n for n, name in enumerate(names) if unpacked.find(name, 9)[0] is not None] == [7, 9]
-    unpacked.note(names[0], memoryview(bytes(1_001)), Place(5, 5, 50))
-    assert unpacked.find(names[0], 9) == (None, Place(0, 0, 0))
-    assert unpacked.find(names[9], 4)[1] == Place(0, 0, 0)
-    assert unpacked.find(names[9], 5)[1] == Place(5, 5, 50)
+    unpacked.note(names[0], memoryview(bytes(1_001)), PayloadPosition(5, 5, 50))
+    assert unpacked.find(names[0], 9) == (None, PayloadPosition(0, 0, 0))
+    assert unpacked.find(names[9], 4)[1] == PayloadPosition(0, 0, 0)
+    assert unpacked.find(names[9], 5)[1] == PayloadPosition(5, 5, 50)
 
     monkeypatch.setattr(limits, "UNPACKED_BATCHES_MAX", 2)
     for name in names:
-        unpacked.note(name, None, Place(5, 5, 50))
+        unpacked.note(name, None, PayloadPosition(5, 5, 50))
     assert [n for n, name in enumerate(names) if unpacked.find(name, 9)[1].offset] == [8, 9]
     assert unpacked._bytes == 0
     for n in range(1, 200):
-        unpacked.note(names[9], None, Place(n, n, n))
+        unpacked.note(names[9], None, PayloadPosition(n, n, n))
     assert len(unpacked._batches[names[9]].places) == limits.UNPACKED_PLACES_MAX
-    assert unpacked.find(names[9], 199)[1] == Place(199, 199, 199)
+    assert unpacked.find(names[9], 199)[1] == PayloadPosition(199, 199, 199)
 
 
 def test_what_is_kept_of_a_batch_has_no_more_than_its_size(service: Service) -> None:

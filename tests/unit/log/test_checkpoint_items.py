@@ -19,7 +19,7 @@ from fenceline.log.checkpoint_items import (
     producer_to_value,
 )
 from fenceline.log.region_state import Origin
-from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, PartitionState, ProducerState
+from fenceline.log.state import AbortedRange, BatchEvent, OngoingTransaction, PartitionState, ProducerState
 from fenceline.ports import Put
 from tests.support.tries import tries
 
@@ -29,7 +29,7 @@ EPOCHS = st.integers(-1, 2**15 - 1)
 TOPIC_EPOCHS = st.integers(-1, 2**31 - 1)
 SEQUENCES = st.integers(-1, 2**31 - 1)
 NAMES = st.text(min_size=1, max_size=60)
-OPEN = st.builds(OpenTransaction, EPOCHS, OFFSETS, TIMES)
+OPEN = st.builds(OngoingTransaction, EPOCHS, OFFSETS, TIMES)
 EVENTS = st.builds(
     BatchEvent,
     base_offset=OFFSETS,
@@ -102,8 +102,8 @@ def test_a_producer_is_read_back_whole(items: SqliteItemStore, state: ProducerSt
 
 
 @tries(40)
-@given(st.builds(AbortedTransaction, OFFSETS, OFFSETS, OFFSETS, OFFSETS))
-def test_an_aborted_transaction_is_read_back_whole(items: SqliteItemStore, aborted: AbortedTransaction) -> None:
+@given(st.builds(AbortedRange, OFFSETS, OFFSETS, OFFSETS, OFFSETS))
+def test_an_aborted_transaction_is_read_back_whole(items: SqliteItemStore, aborted: AbortedRange) -> None:
     assert aborted_from_value(stored(items, aborted_to_value(aborted))) == aborted
 
 
@@ -113,7 +113,7 @@ def test_an_aborted_transaction_is_read_back_whole(items: SqliteItemStore, abort
 def test_a_long_aborted_transaction_has_a_second_item_under_its_class_of_lengths(
     length: int, class_: int | None
 ) -> None:
-    aborted = AbortedTransaction(7, 3, 3 + length, 9)
+    aborted = AbortedRange(7, 3, 3 + length, 9)
     keys_, values = zip(*aborted_items("t", 1, aborted), strict=True)
     assert keys_[0] == keys.aborted_item("t", 1, 3 + length)
     assert keys_[1:] == (() if class_ is None else (keys.long_aborted_item("t", 1, class_, 3 + length),))
@@ -129,13 +129,13 @@ def test_a_head_of_an_older_version_does_not_say_that_long_transactions_are_inde
 
 def test_a_thousand_open_transactions_are_far_from_the_limit_of_an_item() -> None:
     """A partition takes 1,000 open transactions without a cliff (DESIGN.md, "Limits")."""
-    open_ = {producer_id: OpenTransaction(1, 2, 3) for producer_id in range(1_000)}
+    open_ = {producer_id: OngoingTransaction(1, 2, 3) for producer_id in range(1_000)}
     value = Head(PartitionState(open_transactions=open_), 0).to_value()
     assert len(value["open_transactions"]) < ITEM_BYTES_MAX / 10
 
 
 def test_a_stored_form_counts_for_the_open_transactions_that_it_was_made_of_alone() -> None:
-    before, after = {7: OpenTransaction(1, 2, 3)}, {8: OpenTransaction(1, 2, 3)}
+    before, after = {7: OngoingTransaction(1, 2, 3)}, {8: OngoingTransaction(1, 2, 3)}
     value = Head(PartitionState(open_transactions=before), 0).to_value()
     head = Head(PartitionState(open_transactions=before), 0, packed_open=(before, value["open_transactions"]))
     assert head.to_value() == value

@@ -8,9 +8,9 @@ import pytest
 
 from fenceline import limits
 from fenceline.format import control
-from fenceline.format.region_markers import Request, Response, SnapshotMark
+from fenceline.format.region_markers import SnapshotMark, SnapshotRequest, SnapshotResponse
 from fenceline.format.segment import Replicated
-from fenceline.log.region_state import NOTHING, Answer, Unanswered
+from fenceline.log.region_state import NOTHING, SnapshotAnswer, Unanswered
 from tests.support.region_logs import OWN, UPDATE, RegionLog, life, request, response, snapshot_of
 from tests.support.service import Part, data, marker
 
@@ -62,10 +62,10 @@ def test_another_regions_request_is_unanswered_at_its_offset_with_what_is_here_t
     [
         request("s1", "b", "c"),
         request("s1", "b", OWN, number=2),
-        marker(control.SNAPSHOT_REQUEST, {**Request("s1", life("b"), (OWN,)).to_value(), "round": 2}),
-        marker(control.SNAPSHOT_REQUEST, {**Request("s1", life("b"), (OWN,)).to_value(), "id": "s" * 33}),
-        marker(control.SNAPSHOT_REQUEST, Request("s1", life("b"), (OWN, "b c")).to_value()),
-        marker(control.SNAPSHOT_REQUEST, Request("s1", life("b"), (OWN, OWN)).to_value()),
+        marker(control.SNAPSHOT_REQUEST, {**SnapshotRequest("s1", life("b"), (OWN,)).to_value(), "round": 2}),
+        marker(control.SNAPSHOT_REQUEST, {**SnapshotRequest("s1", life("b"), (OWN,)).to_value(), "id": "s" * 33}),
+        marker(control.SNAPSHOT_REQUEST, SnapshotRequest("s1", life("b"), (OWN, "b c")).to_value()),
+        marker(control.SNAPSHOT_REQUEST, SnapshotRequest("s1", life("b"), (OWN, OWN)).to_value()),
         marker(control.SNAPSHOT_REQUEST, {"round": 1}),
         marker(control.SNAPSHOT_REQUEST, {}),
     ],
@@ -105,8 +105,14 @@ def test_the_first_answer_of_each_region_counts() -> None:
     log.is_answered("b", "s1", 7, c=9, a=4)
     log.is_answered("b", "s1", 8)
     (asked,) = log.regions.asked
-    assert asked.answers == {"b": Answer(life("b"), 7, {"c": (life("c"), 9)})}, "what it had of this region lies here"
+    assert asked.answers == {"b": SnapshotAnswer(life("b"), 7, {"c": (life("c"), 9)})}, (
+        "what it had of this region lies here"
+    )
     assert asked.local is None
+
+
+def _answering(response: SnapshotResponse, **more: Any) -> Part:
+    return marker(control.SNAPSHOT_RESPONSE, {**response.to_value(), **more})
 
 
 @pytest.mark.parametrize(
@@ -117,11 +123,11 @@ def test_the_first_answer_of_each_region_counts() -> None:
         ("b", response("s1", "b", number=2)),
         ("b", response("s1", "c")),
         ("d", response("s1", "d")),
-        ("b", marker(control.SNAPSHOT_RESPONSE, {**Response("s1", OWN, life("b"), 7, {}).to_value(), "round": 2})),
-        ("b", marker(control.SNAPSHOT_RESPONSE, {**Response("s1", OWN, life("b"), 7, {}).to_value(), "position": "7"})),
-        ("b", marker(control.SNAPSHOT_RESPONSE, Response("s1", OWN, life("b"), -1, {}).to_value())),
-        ("b", marker(control.SNAPSHOT_RESPONSE, Response("s1", OWN, life("b"), 7, {"c": ("x" * 33, 1)}).to_value())),
-        ("b", marker(control.SNAPSHOT_RESPONSE, Response("s1", OWN, life("b"), 7, {"C": ("x", 1)}).to_value())),
+        ("b", _answering(SnapshotResponse("s1", OWN, life("b"), 7, {}), round=2)),
+        ("b", _answering(SnapshotResponse("s1", OWN, life("b"), 7, {}), position="7")),
+        ("b", _answering(SnapshotResponse("s1", OWN, life("b"), -1, {}))),
+        ("b", _answering(SnapshotResponse("s1", OWN, life("b"), 7, {"c": ("x" * 33, 1)}))),
+        ("b", _answering(SnapshotResponse("s1", OWN, life("b"), 7, {"C": ("x", 1)}))),
         ("b", marker(control.SNAPSHOT_RESPONSE, {})),
     ],
     ids=["to another", "another id", "another life", "another region's life", "not asked", "round 2", "a text",
@@ -138,7 +144,7 @@ def test_an_answer_that_is_none_to_this_request_is_passed_over(region: str, part
 @pytest.mark.parametrize("member", ["position", "origins", "taken"])
 def test_an_answer_with_a_number_that_is_no_offset_and_no_count_is_passed_over(member: str, number: Any) -> None:
     """In the state it would be sent on to other regions, which pass over such a marker."""
-    value = Response("s1", OWN, life("b"), 7, {"c": (life("c"), 1)}, {"c": (life("c"), 1)}).to_value()
+    value = SnapshotResponse("s1", OWN, life("b"), 7, {"c": (life("c"), 1)}, {"c": (life("c"), 1)}).to_value()
     value[member] = number if member == "position" else {"c": [life("c"), number]}
     log = RegionLog()
     log.asks("s1", "b", "c")

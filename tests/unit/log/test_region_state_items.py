@@ -21,7 +21,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.region_state import NOTHING, Origin
 from fenceline.log.region_state_items import packed, unpacked, with_more
 from fenceline.log.replay import _encoded, begin, segments
-from fenceline.log.state import OpenTransaction, PartitionState
+from fenceline.log.state import OngoingTransaction, PartitionState
 from fenceline.ports import Put
 from tests.support.region_logs import OWN, UPDATE, RegionLog, life, skip
 from tests.support.runtime import FakeRuntime
@@ -220,7 +220,7 @@ def test_a_head_has_room_for_all_that_regions_may_say(others: int) -> None:
         assert len(packed(log.regions, {})) <= limits.REGION_STATE_BYTES_MAX
     assert log.regions.asked
     assert unpacked(packed(log.regions, log.state.origins)) == log.regions
-    open_ = {p: OpenTransaction(1, limits.INT64_MAX, limits.INT64_MAX) for p in range(limits.OPEN_TRANSACTIONS_MAX)}
+    open_ = {p: OngoingTransaction(1, limits.INT64_MAX, limits.INT64_MAX) for p in range(limits.OPEN_TRANSACTIONS_MAX)}
     value = Head(log.state._replace(open_transactions=open_), 0).to_value()
     assert size_of(keys.head_item("t", 0), value) < limits.ITEM_BYTES_MAX - 64 * 1024
 

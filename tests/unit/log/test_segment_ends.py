@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fenceline.format import batch, control
 from fenceline.format.segment import Segment, SegmentMetadata
-from fenceline.log.segment_ends import Ends, SegmentEnds
+from fenceline.log.segment_ends import SegmentEnds, TransactionEnds
 from fenceline.model.record import Record
 from tests.support.runtime import START_MS, FakeRuntime
 
@@ -35,7 +35,7 @@ def test_only_ends_of_transactions_are_found_and_those_of_a_producer_in_their_or
         4, data(4), marker(5, 7, is_commit=True), other(6), marker(7, 8, is_commit=False), marker(8, 7, is_commit=False)
     )
     ends = SegmentEnds(FakeRuntime())
-    assert ends.of(mixed) == Ends(8, {7: ((5, False), (8, True)), 8: ((7, True),)})
+    assert ends.of(mixed) == TransactionEnds(8, {7: ((5, False), (8, True)), 8: ((7, True),)})
 
 
 def test_a_segment_is_passed_once() -> None:
@@ -47,7 +47,7 @@ def test_a_segment_is_passed_once() -> None:
 def test_segments_at_the_same_offset_of_two_logs_are_two() -> None:
     ends = SegmentEnds(FakeRuntime())
     for is_commit in (True, False):
-        assert ends.of(segment(0, marker(0, 7, is_commit=is_commit))) == Ends(0, {7: ((0, not is_commit),)})
+        assert ends.of(segment(0, marker(0, 7, is_commit=is_commit))) == TransactionEnds(0, {7: ((0, not is_commit),)})
 
 
 def test_what_was_used_least_lately_is_forgotten_beyond_the_limit() -> None:

@@ -18,10 +18,10 @@ from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.log.state import (
-    AbortedTransaction,
+    AbortedRange,
     BatchEvent,
     MarkerEvent,
-    OpenTransaction,
+    OngoingTransaction,
     PartitionState,
     ProducerState,
     advance,
@@ -209,7 +209,7 @@ def test_an_open_transaction_holds_the_last_stable_offset_at_its_first_batch() -
     log.add(data("a"))
     log.add(data("b", "c", producer=(7, 3, 0), is_transactional=True))
     log.add(data("d", producer=(7, 3, 2), is_transactional=True), data("e"))
-    assert log.state.open_transactions == {7: OpenTransaction(3, 1, START_MS + 2)}
+    assert log.state.open_transactions == {7: OngoingTransaction(3, 1, START_MS + 2)}
     assert log.state.last_stable_offset(0) == 1
     assert log.state.last_stable_offset(2) == 2, "never below the log start"
     log.add(outcome(7, 4, is_commit=True))
@@ -221,8 +221,8 @@ def test_an_abort_gives_out_what_it_aborted_with_the_stable_offset_behind_it() -
     log = LogBuilder()
     log.add(data("a", producer=(1, 0, 0), is_transactional=True))
     log.add(data("b", producer=(2, 0, 0), is_transactional=True))
-    assert [*log.add(outcome(1, 1, is_commit=False)).aborted] == [AbortedTransaction(1, 0, 2, 1)]
-    assert [*log.add(outcome(2, 1, is_commit=False)).aborted] == [AbortedTransaction(2, 1, 3, 4)]
+    assert [*log.add(outcome(1, 1, is_commit=False)).aborted] == [AbortedRange(1, 0, 2, 1)]
+    assert [*log.add(outcome(2, 1, is_commit=False)).aborted] == [AbortedRange(2, 1, 3, 4)]
 
 
 def test_a_commit_and_an_abort_of_nothing_give_out_no_aborted_transaction() -> None:
@@ -389,7 +389,7 @@ def test_a_marker_empties_the_window_and_the_next_epoch_begins_at_zero() -> None
 
 def test_a_producers_open_transaction_is_its_first_transactional_batch() -> None:
     state = fold(event(0, 1), event(1, 1, base=1, is_transactional=True), event(2, 1, base=2, is_transactional=True))
-    assert state.open == OpenTransaction(0, 1, START_MS + 1)
+    assert state.open == OngoingTransaction(0, 1, START_MS + 1)
 
 
 def test_an_event_tells_the_batch_as_its_duplicate_will_be_answered() -> None:

@@ -13,7 +13,7 @@ from fenceline.ports import Item, ItemKey
 from fenceline.read.offset_ranges import NOTHING, Acknowledged, ranges_of
 from fenceline.subscriptions.items import (
     Chunk,
-    Cursor,
+    CursorItem,
     cursor_from_value,
     cursor_to_value,
     lay_out,
@@ -110,7 +110,7 @@ def joined(chunks: list[Chunk]) -> list[tuple[int, int]]:
 def test_few_ranges_stand_in_the_cursor_itself() -> None:
     few = Acknowledged.of((2 * n, 2 * n + 1) for n in range(limits.CURSOR_CHUNK_RANGES))
     assert laid_out(few) == []
-    assert cursor_from_value(cursor_to_value(Cursor(7, few, "m"), []), []) == Cursor(7, few, "m")
+    assert cursor_from_value(cursor_to_value(CursorItem(7, few, "m"), []), []) == CursorItem(7, few, "m")
 
 
 def test_an_acknowledgement_among_many_ranges_rewrites_one_chunk() -> None:

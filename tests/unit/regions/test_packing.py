@@ -18,7 +18,7 @@ def packed(packer: Packer) -> list[Packed]:
 def test_the_position_is_after_the_last_batch_that_was_looked_at() -> None:
     packer = Packer("t", 4)
     packer.pass_by(10, "h1")  # left
-    packer.take([b"five"], records=1, number=5)
+    packer.add([b"five"], records=1, number=5)
     packer.pass_by(11, "h1")
     packer.pass_by(15, "h2")  # left
     assert packed(packer) == [Packed(Replicated("t", 15, 5, "h2"), (b"five",), 1)]
@@ -26,10 +26,10 @@ def test_the_position_is_after_the_last_batch_that_was_looked_at() -> None:
 
 def test_a_segment_ends_before_the_batch_that_begins_another() -> None:
     packer = Packer("t", 0)
-    packer.take([b"one"], records=1, number=1)
+    packer.add([b"one"], records=1, number=1)
     packer.pass_by(1, "h1")
     packer.pass_by(3, "h2")  # two aborted records
-    packer.take([b"four"], records=1, number=4)
+    packer.add([b"four"], records=1, number=4)
     packer.pass_by(4, "h3")
     assert packed(packer) == [
         Packed(Replicated("t", 3, 1, "h2"), (b"one",), 1),
@@ -39,12 +39,12 @@ def test_a_segment_ends_before_the_batch_that_begins_another() -> None:
 
 def test_markers_move_no_count_and_share_segments() -> None:
     packer = Packer("t", 7)
-    packer.take([b"marker"], records=0, number=9)
+    packer.add([b"marker"], records=0, number=9)
     packer.pass_by(20, "h")
-    packer.take([b"ten"], records=1, number=10)  # 8 and 9 were aborted
+    packer.add([b"ten"], records=1, number=10)  # 8 and 9 were aborted
     packer.pass_by(21, "h")
     assert packed(packer) == [Packed(Replicated("t", 21, 10, "h"), (b"marker", b"ten"), 1)]
-    packer.take([b"marker"], records=0, number=12)
+    packer.add([b"marker"], records=0, number=12)
     packer.pass_by(23, "h")
     assert packed(packer) == [Packed(Replicated("t", 23, 10, "h"), (b"marker",), 0)]
 
@@ -53,7 +53,7 @@ def test_a_segment_is_bounded_by_what_it_takes_decompressed_too() -> None:
     packer = Packer("t", 0)
     for number in (1, 2, 3):
         packer.make_room(limits.REPLICATED_DECODED_BYTES // 2)
-        packer.take([b"small"], records=1, number=number)
+        packer.add([b"small"], records=1, number=number)
         packer.pass_by(number, "h")
     assert [len(one.batches) for one in packed(packer)] == [2, 1]
 
@@ -70,7 +70,7 @@ def test_each_segment_is_dense_and_bounded_and_nothing_is_lost(batches: list[tup
     for size, records, aborted in batches:
         number += records + aborted
         offset += records + aborted + 1
-        packer.take([bytes(size)], records=records, number=number)
+        packer.add([bytes(size)], records=records, number=number)
         packer.pass_by(offset, str(offset))
         sent += [(number - records + n) for n in range(1, records + 1)]
     segments = packed(packer)

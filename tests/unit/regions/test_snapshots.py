@@ -8,17 +8,19 @@ import pytest
 
 from fenceline import limits
 from fenceline.format import control
-from fenceline.format.region_markers import Request, Response
+from fenceline.format.region_markers import SnapshotRequest, SnapshotResponse
 from fenceline.log import region_state
-from fenceline.log.region_state import Answer, Asked, Origin, Place, RegionState
+from fenceline.log.region_state import MarkerPosition, OpenSnapshotRequest, Origin, RegionState, SnapshotAnswer
 from fenceline.log.state import PartitionState
 from fenceline.regions.snapshots import completed, request_in
 
 T = 1_700_000_000_000
 
 
-def asked(age_ms: int = 0, *, is_matched: bool = False, snapshot_id: str = "id", regions: Any = ("b",)) -> Asked:
-    return Asked(snapshot_id, T - age_ms, 5, {}, regions, local=9 if is_matched else None)
+def asked(
+    age_ms: int = 0, *, is_matched: bool = False, snapshot_id: str = "id", regions: Any = ("b",)
+) -> OpenSnapshotRequest:
+    return OpenSnapshotRequest(snapshot_id, T - age_ms, 5, {}, regions, local=9 if is_matched else None)
 
 
 def state(*, records: int = 5, **regions: object) -> PartitionState:
@@ -73,26 +75,26 @@ def test_the_newest_snapshot_completes_and_replaces_the_older_ones() -> None:
 # Answers
 
 
-def place(offset: int = 10, origin: str | None = "b", life: str | None = "life-b") -> Place:
-    return Place(offset, T, 5, {"c": Origin("life-c", 3, 2)}, "a", origin, life)
+def place(offset: int = 10, origin: str | None = "b", life: str | None = "life-b") -> MarkerPosition:
+    return MarkerPosition(offset, T, 5, {"c": Origin("life-c", 3, 2)}, "a", origin, life)
 
 
-def answered(found: RegionState, response: Response, where: Place) -> RegionState:
+def answered(found: RegionState, response: SnapshotResponse, where: MarkerPosition) -> RegionState:
     return region_state.fold(found, control.SNAPSHOT_RESPONSE, response.to_value(), where)
 
 
 def response(
     snapshot_id: str = "id", to: str = "a", life: str = "life-b", position: int = 7, count: int = 2
-) -> Response:
-    return Response(snapshot_id, to, life, position, {"a": ("life-a", 1), "c": ("life-c", count)})
+) -> SnapshotResponse:
+    return SnapshotResponse(snapshot_id, to, life, position, {"a": ("life-a", 1), "c": ("life-c", count)})
 
 
-WAITING = RegionState(asked=(Asked("id", T, 5, {"c": ("life-c", 2)}, ("b", "c")),))
+WAITING = RegionState(asked=(OpenSnapshotRequest("id", T, 5, {"c": ("life-c", 2)}, ("b", "c")),))
 
 
 def test_the_first_answer_counts() -> None:
     once = answered(WAITING, response(), place())
-    assert once.asked[0].answers == {"b": Answer("life-b", 7, {"c": ("life-c", 2)})}
+    assert once.asked[0].answers == {"b": SnapshotAnswer("life-b", 7, {"c": ("life-c", 2)})}
     assert answered(once, response(position=8), place()) == once
 
 
@@ -105,13 +107,13 @@ def test_the_first_answer_counts() -> None:
         (response(life="old"), place()),  # the segment says that it is of another life
     ],
 )
-def test_other_answers_change_nothing(answer: Response, where: Place) -> None:
+def test_other_answers_change_nothing(answer: SnapshotResponse, where: MarkerPosition) -> None:
     assert answered(WAITING, answer, where) == WAITING
 
 
 def test_a_snapshot_waits_for_all_that_the_answers_name_and_for_its_life() -> None:
     both = answered(WAITING, response(), place())
-    both = answered(both, Response("id", "a", "life-c", 9, {"b": ("life-b", 4)}), place(11, "c", "life-c"))
+    both = answered(both, SnapshotResponse("id", "a", "life-c", 9, {"b": ("life-b", 4)}), place(11, "c", "life-c"))
 
     def local(**here: tuple[str, int]) -> int | None:
         origins = {region: Origin(life, 1, count) for region, (life, count) in here.items()}
@@ -124,14 +126,14 @@ def test_a_snapshot_waits_for_all_that_the_answers_name_and_for_its_life() -> No
 
 
 def test_a_request_of_another_life_or_that_asks_others_is_not_answered() -> None:
-    request = Request("id", "life-b", ("a",))
+    request = SnapshotRequest("id", "life-b", ("a",))
     found = region_state.fold(RegionState(), control.SNAPSHOT_REQUEST, request.to_value(), place())
     assert [one.snapshot_id for one in found.unanswered] == ["id"]
-    for other in (Request("id", "old", ("a",)), Request("id", "life-b", ("c",))):
+    for other in (SnapshotRequest("id", "old", ("a",)), SnapshotRequest("id", "life-b", ("c",))):
         assert not region_state.fold(RegionState(), control.SNAPSHOT_REQUEST, other.to_value(), place()).unanswered
     many = RegionState()
     for n in range(limits.SNAPSHOTS_UNDER_WAY_MAX + 2):
-        request = Request(f"id-{n}", "life-b", ("a",))
+        request = SnapshotRequest(f"id-{n}", "life-b", ("a",))
         many = region_state.fold(many, control.SNAPSHOT_REQUEST, request.to_value(), place(n))
     assert [one.snapshot_id for one in many.unanswered] == [f"id-{n}" for n in range(2, 10)]
 
@@ -140,6 +142,6 @@ def test_requests_by_a_clock_that_was_hours_fast_leave_when_another_comes() -> N
     """They would leave no room for others until that time."""
     found = RegionState(asked=tuple(asked(-3_600_000, snapshot_id=str(n)) for n in range(8)))
     assert not any(one.is_young(T) for one in found.asked)
-    request = Request("right", "life-a", ("b",)).to_value()
+    request = SnapshotRequest("right", "life-a", ("b",)).to_value()
     found = region_state.fold(found, control.SNAPSHOT_REQUEST, request, place(origin=None, life=None))
     assert [one.snapshot_id for one in found.asked] == ["right"]

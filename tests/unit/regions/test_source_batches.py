@@ -10,7 +10,7 @@ from fenceline import limits
 from fenceline.format import control
 from fenceline.model.results import AbortedTransaction, OriginEntry, SegmentEntry
 from fenceline.regions.peer import PeerProblem
-from fenceline.regions.source_batches import Looked, looked_at, passed_on
+from fenceline.regions.source_batches import SourceBatch, looked_at, passed_on
 from tests.support.independent_codec import forge, record
 from tests.support.service import LogBuilder, Part, data, marker, outcome
 
@@ -24,11 +24,13 @@ def made(
     return SegmentEntry(0, segment.next_offset, len(segment.body), "url", None, records, aborted, said), segment.body
 
 
-def shown(found: list[Looked]) -> list[tuple[bool, int, int, int]]:
+def shown(found: list[SourceBatch]) -> list[tuple[bool, int, int, int]]:
     return [(one.batch is not None, one.records, one.number, one.next_offset) for one in found]
 
 
-def look(entry: SegmentEntry, body: bytes, *, start: int = 0, stable: int = 99, number: int | None = 0) -> list[Looked]:
+def look(
+    entry: SegmentEntry, body: bytes, *, start: int = 0, stable: int = 99, number: int | None = 0
+) -> list[SourceBatch]:
     return list(looked_at(entry, body, start=start, stable=stable, count=number or 0, number=number))
 
 

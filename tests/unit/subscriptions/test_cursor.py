@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
-from fenceline.subscriptions.items import Cursor, PendingOffset, cursor_from_value, cursor_to_value
+from fenceline.subscriptions.items import CursorItem, PendingOffset, cursor_from_value, cursor_to_value
 
-FRESH = Cursor(is_set=False)
+FRESH = CursorItem(is_set=False)
 SOME = Acknowledged.of([(40, 41)])
 
 
@@ -94,12 +94,12 @@ def test_an_equal_commit_sets_a_cursor_that_only_transactions_had_sent_to() -> N
 
 
 def test_a_committed_offset_takes_effect_as_a_commit_does_and_an_aborted_one_not_at_all() -> None:
-    cursor = Cursor(2, SOME, "old", more={"later": 1})
+    cursor = CursorItem(2, SOME, "old", more={"later": 1})
     sent = cursor.with_pending(7, 3, 9, "new")
     assert (sent.mark, sent.acknowledged, sent.metadata) == (2, SOME, "old")
     done = sent.ended(7, 4, is_commit=True)
-    assert done == Cursor(9, NOTHING, "new", 1, 1, more={"later": 1})
-    assert sent.ended(7, 4, is_commit=False) == Cursor(2, SOME, "old", 1, 0, more={"later": 1})
+    assert done == CursorItem(9, NOTHING, "new", 1, 1, more={"later": 1})
+    assert sent.ended(7, 4, is_commit=False) == CursorItem(2, SOME, "old", 1, 0, more={"later": 1})
 
 
 def test_only_what_is_below_the_markers_epoch_ends() -> None:

@@ -13,7 +13,7 @@ from fenceline.log.region_state import CompletedSnapshot
 from fenceline.ports import Item, ItemKey
 from fenceline.read.offset_ranges import Acknowledged
 from fenceline.subscriptions.items import (
-    Cursor,
+    CursorItem,
     PendingOffset,
     SubscriptionItem,
     cursor_from_value,
@@ -120,7 +120,7 @@ def test_who_moved_a_cursor_last() -> None:
 
 
 def test_a_pending_offset_is_looked_at_once_it_is_decided() -> None:
-    cursor = Cursor(cache=NOTHING.noted(completed(10), 0).moved_here(is_replicated=True))
+    cursor = CursorItem(cache=NOTHING.noted(completed(10), 0).moved_here(is_replicated=True))
     ended = cursor.with_pending(7, 0, 10, "").ended(7, 1, is_commit=True)
     assert (ended.mark, ended.cache.seen, kept(ended.cache)) == (10, 0, [10])
     assert ended.cache.noted(completed(10), 10).due is not None
@@ -130,13 +130,13 @@ def test_a_pending_offset_is_looked_at_once_it_is_decided() -> None:
 
 def test_an_update_takes_no_number_and_leaves_pending_offsets_alone() -> None:
     ranges = Acknowledged.of([(4, 6), (9, 12)])
-    cursor = Cursor(2, ranges, "m", 3, 2, pending={7: PendingOffset(0, 3, 5, "p")})
+    cursor = CursorItem(2, ranges, "m", 3, 2, pending={7: PendingOffset(0, 3, 5, "p")})
     moved = cursor.moved_elsewhere(10)
     assert (moved.mark, moved.acknowledged.ranges, moved.metadata) == (10, [(10, 12)], "")
     assert (moved.sent, moved.settled, moved.pending) == (3, 2, cursor.pending)
     assert moved.cache.is_active is True  # what is acknowledged above the mark is still to be sent
-    assert Cursor(2, is_set=False).moved_elsewhere(10).is_set
-    assert Cursor(2).moved_elsewhere(10).cache.is_active is False
+    assert CursorItem(2, is_set=False).moved_elsewhere(10).is_set
+    assert CursorItem(2).moved_elsewhere(10).cache.is_active is False
     assert moved.ended(7, 1, is_commit=True).mark == 5
 
 
@@ -153,7 +153,7 @@ def test_an_update_takes_no_number_and_leaves_pending_offsets_alone() -> None:
     ],
 )
 def test_what_a_cursor_remembers_is_stored(cache: SnapshotCache) -> None:
-    cursor = Cursor(3, cache=cache, more={"later": 1})
+    cursor = CursorItem(3, cache=cache, more={"later": 1})
     assert cursor_from_value(cursor_to_value(cursor, []), []) == cursor
 
 

@@ -15,7 +15,7 @@ from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.partition import Partition
-from fenceline.log.state import OpenTransaction, PartitionState
+from fenceline.log.state import OngoingTransaction, PartitionState
 from fenceline.ports import Unavailable
 from fenceline.sweeper.retention import (
     Followed,
@@ -81,7 +81,7 @@ class ListedSegments:
         return [NOW - self.sizes[bisect_left(self.bases, base)][2] for base in bases]
 
     def head(self, log_start: int = 0, opened: int | None = None) -> Head:
-        transactions = {} if opened is None else {7: OpenTransaction(0, opened, 0)}
+        transactions = {} if opened is None else {7: OngoingTransaction(0, opened, 0)}
         return Head(PartitionState(self.end, open_transactions=transactions, bytes=self.stored), log_start)
 
 

@@ -24,13 +24,13 @@ from fenceline.transactions.decide import (
     Add,
     Decision,
     End,
-    Ends,
     Extend,
     Fence,
     Init,
+    JointEnd,
     Meet,
     Request,
-    Seen,
+    SeenTransactions,
     Send,
     check_limits,
     completed,
@@ -316,7 +316,7 @@ def test_a_finished_transaction_keeps_its_pair_and_names_nothing(before: str, af
 def test_the_end_at_the_last_epoch_leads_to_a_new_producer_id() -> None:
     last = ProducerPair(P, limits.PRODUCER_EPOCH_MAX)
     found = item(ONGOING, producer_epoch=last.producer_epoch)
-    assert needing_producer_ids(Seen({"t": found}), Ends([TransactionMember("t", last)], True)) == ["t"]
+    assert needing_producer_ids(SeenTransactions({"t": found}), JointEnd([TransactionMember("t", last)], True)) == ["t"]
     decided = decide(found, End(last, is_commit=True), NOW, spare=SPARE)
     assert decided.item.pair == (P, limits.MARKER_EPOCH_MAX)
     assert (decided.item.next_producer_id, decided.given) == (SPARE, None)

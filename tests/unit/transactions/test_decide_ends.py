@@ -23,11 +23,11 @@ from fenceline.model.transaction import (
 from fenceline.transactions.committed_version import OnceItem
 from fenceline.transactions.decide import (
     End,
-    Ends,
     EndsDecision,
     Extend,
+    JointEnd,
     Meet,
-    Seen,
+    SeenTransactions,
     completed,
     decide,
     decide_ends,
@@ -56,11 +56,11 @@ def item(name: str, state: str = ONGOING, **members: Any) -> TransactionItem:
     return replace(made, **members)
 
 
-def seen(*items: TransactionItem, once: OnceItem | None = None) -> Seen:
-    return Seen({one.transactional_id: one for one in items}, once)
+def seen(*items: TransactionItem, once: OnceItem | None = None) -> SeenTransactions:
+    return SeenTransactions({one.transactional_id: one for one in items}, once)
 
 
-def ongoing(**more: Any) -> Seen:
+def ongoing(**more: Any) -> SeenTransactions:
     return seen(*(item(name) for name in NAMES), **more)
 
 
@@ -68,11 +68,11 @@ def stored(version: int, note: str | None = "run-0") -> OnceItem:
     return OnceItem(OnceMark("app", version, note, NOW - 5), 9)
 
 
-def commit(once: OnceMark | None = None, **more: Any) -> Ends:
-    return Ends(MEMBERS, True, once, **more)
+def commit(once: OnceMark | None = None, **more: Any) -> JointEnd:
+    return JointEnd(MEMBERS, True, once, **more)
 
 
-def after(decision: EndsDecision, before: Seen, *, is_finished: bool = False) -> Seen:
+def after(decision: EndsDecision, before: SeenTransactions, *, is_finished: bool = False) -> SeenTransactions:
     """Return what is stored once the decision is written, and the members are finished."""
     items = [one.item for one in decision.members]
     if is_finished:
@@ -80,7 +80,7 @@ def after(decision: EndsDecision, before: Seen, *, is_finished: bool = False) ->
     return seen(*items, once=before.once if decision.once is None else replace(decision.once, version=10))
 
 
-def refusal(found: Seen, request: Ends, **more: Any) -> FencelineError:
+def refusal(found: SeenTransactions, request: JointEnd, **more: Any) -> FencelineError:
     with pytest.raises(FencelineError) as caught:
         decide_ends(found, request, NOW, **more)
     return caught.value
@@ -92,7 +92,7 @@ def refusal(found: Seen, request: Ends, **more: Any) -> FencelineError:
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_each_member_takes_the_end_that_it_would_take_alone(is_commit: bool) -> None:
     found = ongoing()
-    decision = decide_ends(found, Ends(MEMBERS, is_commit), NOW)
+    decision = decide_ends(found, JointEnd(MEMBERS, is_commit), NOW)
     assert decision.once is None
     for one, (name, pair) in zip(decision.members, MEMBERS, strict=True):
         assert one == decide(found.items[name], End(pair, is_commit), NOW)
@@ -100,7 +100,7 @@ def test_each_member_takes_the_end_that_it_would_take_alone(is_commit: bool) -> 
 
 
 def test_the_members_are_answered_in_the_order_of_the_request() -> None:
-    decision = decide_ends(ongoing(), Ends(MEMBERS[::-1], True), NOW)
+    decision = decide_ends(ongoing(), JointEnd(MEMBERS[::-1], True), NOW)
     assert [one.item.transactional_id for one in decision.members] == ["c", "b", "a"]
 
 
@@ -108,7 +108,7 @@ def test_the_members_are_answered_in_the_order_of_the_request() -> None:
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_member_without_a_transaction_is_passed_over_and_keeps_its_pair(state: str, is_commit: bool) -> None:
     calm = item("b", state)
-    decision = decide_ends(seen(item("a"), calm, item("c")), Ends(MEMBERS, is_commit), NOW)
+    decision = decide_ends(seen(item("a"), calm, item("c")), JointEnd(MEMBERS, is_commit), NOW)
     assert [one.is_change for one in decision.members] == [True, False, True]
     assert decision.members[1].item == calm
 
@@ -117,9 +117,9 @@ def test_a_member_without_a_transaction_is_passed_over_and_keeps_its_pair(state:
 def test_an_end_of_nothing_is_refused_since_its_late_repeat_would_end_what_begins_next(is_commit: bool) -> None:
     """The pairs of what is passed over stay: a repeat could not be told from an end of the next transactions."""
     idle = seen(*(item(name, EMPTY) for name in NAMES))
-    error = refusal(idle, Ends(MEMBERS, is_commit))
+    error = refusal(idle, JointEnd(MEMBERS, is_commit))
     assert (error.code, error.extra["transactional_id"]) == ("INVALID_TXN_STATE", "a")
-    assert decide_ends(idle, Ends(MEMBERS, is_commit, ONCE), NOW).once is not None
+    assert decide_ends(idle, JointEnd(MEMBERS, is_commit, ONCE), NOW).once is not None
 
 
 def test_an_end_wins_over_its_own_time_out_until_another_process_meets_that() -> None:
@@ -131,7 +131,7 @@ def test_each_member_at_the_last_epoch_takes_a_producer_id_of_its_own() -> None:
     last = limits.PRODUCER_EPOCH_MAX
     members = [member(name, last) for name in NAMES]
     found = seen(*(item(name, producer_epoch=last) for name in "ab"), item("c", EMPTY, producer_epoch=last))
-    request = Ends(members, True)
+    request = JointEnd(members, True)
     assert needing_producer_ids(found, request) == ["a", "b"]  # the one that is passed over keeps its pair
     decision = decide_ends(found, request, NOW, spares={"a": 100, "b": 101})
     assert [one.item.next_producer_id for one in decision.members] == [100, 101, None]
@@ -142,11 +142,11 @@ def test_what_the_members_name_has_a_limit_together() -> None:
     """Each alone would have room."""
     places = tuple(TopicPartitions(f"{number:05d}", "t" * 249, (0,)) for number in range(1_100))
     large = [item(name, partitions=places) for name in "abcdefghijk"]
-    request = Ends([TransactionMember(one.transactional_id, one.pair) for one in large], True)
+    request = JointEnd([TransactionMember(one.transactional_id, one.pair) for one in large], True)
     refused = refusal(seen(*large), request)
     assert isinstance(refused, InvalidRequestError)
     assert refused.field == "transactions"
-    fewer = Ends(request.members[:10], True)
+    fewer = JointEnd(request.members[:10], True)
     assert decide_ends(seen(*large), fewer, NOW).is_change
 
 
@@ -194,15 +194,15 @@ def test_a_member_s_own_error_comes_before_that_of_one_that_was_ended_apart() ->
 @pytest.mark.parametrize("is_finished", [False, True])
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_repeat_is_answered_and_changes_nothing(is_finished: bool, is_commit: bool) -> None:
-    request = Ends(MEMBERS, is_commit, ONCE)
-    decided = after(decide_ends(ongoing(), request, NOW), Seen(), is_finished=is_finished)
+    request = JointEnd(MEMBERS, is_commit, ONCE)
+    decided = after(decide_ends(ongoing(), request, NOW), SeenTransactions(), is_finished=is_finished)
     again = decide_ends(decided, request, NOW)
     assert not again.is_change
     assert [one.item for one in again.members] == list(decided.items.values())
 
 
 def test_a_repeat_is_answered_though_a_higher_version_is_stored_by_now() -> None:
-    decided = after(decide_ends(ongoing(), commit(ONCE), NOW), Seen())
+    decided = after(decide_ends(ongoing(), commit(ONCE), NOW), SeenTransactions())
     assert not decide_ends(replace(decided, once=stored(50)), commit(ONCE), NOW).is_change
 
 
@@ -225,21 +225,21 @@ def test_a_repeat_of_an_end_that_passed_a_member_over_passes_it_over_again() -> 
 def test_a_repeat_is_none_once_a_member_that_was_passed_over_has_begun_a_transaction() -> None:
     """The first end did not decide over it, so the answer of a repeat would not be true of it."""
     found = seen(item("a"), item("b", EMPTY))
-    request = Ends(MEMBERS[:2], True)
+    request = JointEnd(MEMBERS[:2], True)
     decided = after(decide_ends(found, request, NOW), found)
     refused = refusal(seen(decided.items["a"], item("b")), request)
     assert (refused.code, refused.transactional_id) == ("INVALID_TXN_STATE", "a")
 
 
 def test_a_repeat_with_the_other_result_is_refused() -> None:
-    decided = after(decide_ends(ongoing(), commit(), NOW), Seen())
-    refused = refusal(decided, Ends(MEMBERS, False))
+    decided = after(decide_ends(ongoing(), commit(), NOW), SeenTransactions())
+    refused = refusal(decided, JointEnd(MEMBERS, False))
     assert (refused.code, refused.transactional_id) == ("INVALID_TXN_STATE", "a")
 
 
 def test_a_member_that_was_fenced_since_refuses_the_repeat_but_once_says_what_became_of_it() -> None:
-    decided = after(decide_ends(ongoing(), commit(ONCE), NOW), Seen())
-    fenced = Seen({**decided.items, "b": item("b", EMPTY, producer_epoch=EPOCH + 2)}, decided.once)
+    decided = after(decide_ends(ongoing(), commit(ONCE), NOW), SeenTransactions())
+    fenced = SeenTransactions({**decided.items, "b": item("b", EMPTY, producer_epoch=EPOCH + 2)}, decided.once)
     assert refusal(fenced, commit()).code == "PRODUCER_FENCED"
     refused = refusal(fenced, commit(ONCE))
     assert isinstance(refused, AlreadyCommittedError)
@@ -264,7 +264,7 @@ def test_a_version_that_is_not_above_the_stored_one_refuses_before_any_member_do
 
 
 def test_no_member_at_all_raises_the_version_alone() -> None:
-    decision = decide_ends(Seen(), Ends([], True, ONCE), NOW)
+    decision = decide_ends(SeenTransactions(), JointEnd([], True, ONCE), NOW)
     assert decision.members == []
     assert decision.once is not None
 
@@ -287,7 +287,7 @@ def test_a_lost_write_that_only_raises_the_version_is_recognised_by_version_and_
     members: list[TransactionMember],
 ) -> None:
     calm = [item(name, EMPTY) for name in NAMES]
-    request = Ends(members, True, ONCE)
+    request = JointEnd(members, True, ONCE)
     raised = seen(*calm, once=stored(5, "run-1"))
     assert not decide_ends(raised, request, NOW, is_resumed=True).is_change
     assert refusal(raised, request).code == "ALREADY_COMMITTED"  # another request
@@ -300,13 +300,13 @@ def test_a_lost_write_that_only_raises_the_version_is_recognised_by_version_and_
 
 def test_one_transaction_by_itself_is_judged_as_alone() -> None:
     """Only several at once pass over what has none under way."""
-    alone = Ends([member("a")], True, ONCE, is_passing_over=False)
+    alone = JointEnd([member("a")], True, ONCE, is_passing_over=False)
     assert refusal(seen(item("a", EMPTY)), alone).code == "INVALID_TXN_STATE"
     aborted = decide_ends(seen(item("a", EMPTY)), replace(alone, is_commit=False), NOW)
     assert aborted.members[0] == decide(item("a", EMPTY), End(member("a").pair, False), NOW)
     assert aborted.once is not None
     last = limits.PRODUCER_EPOCH_MAX
-    request = Ends([member("a", last)], False, ONCE, is_passing_over=False)
+    request = JointEnd([member("a", last)], False, ONCE, is_passing_over=False)
     found = seen(item("a", EMPTY, producer_epoch=last))
     assert needing_producer_ids(found, request) == ["a"]
     assert decide_ends(found, request, NOW, spares={"a": 99}).members[0].given == 99

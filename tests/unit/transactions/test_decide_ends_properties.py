@@ -20,12 +20,12 @@ from fenceline.transactions.committed_version import OnceItem
 from fenceline.transactions.decide import (
     Add,
     End,
-    Ends,
     Extend,
     Init,
+    JointEnd,
     Meet,
     Request,
-    Seen,
+    SeenTransactions,
     completed,
     decide,
     decide_ends,
@@ -42,7 +42,9 @@ class History:
 
     def __init__(self) -> None:
         self.now_ms = 1_000
-        self.seen = Seen({name: TransactionItem(name, n, 0, "Empty", TIMEOUT_MS) for n, name in enumerate(NAMES)})
+        self.seen = SeenTransactions(
+            {name: TransactionItem(name, n, 0, "Empty", TIMEOUT_MS) for n, name in enumerate(NAMES)}
+        )
         self.versions: list[int] = []  # of the application, as they were raised
         self.outcomes: dict[ProducerPair, bool] = {}  # of the markers, by their pair
 
@@ -63,7 +65,7 @@ class History:
         if decision.is_change:
             self.put(decision.item)
 
-    def end(self, request: Ends) -> None:
+    def end(self, request: JointEnd) -> None:
         before = self.seen
         try:
             decision = decide_ends(before, request, self.now_ms)
@@ -82,7 +84,7 @@ class History:
             self.seen = replace(self.seen, once=replace(decision.once, version=1))
         self.check_repeat(request, is_under_way=any(one.is_change for one in decision.members))
 
-    def check_repeat(self, request: Ends, *, is_under_way: bool) -> None:
+    def check_repeat(self, request: JointEnd, *, is_under_way: bool) -> None:
         """Check that the same request again changes nothing: it is answered, or its version is committed."""
         refused: AlreadyCommittedError | None = None
         try:
@@ -102,14 +104,14 @@ def pairs(draw: st.DrawFn, history: History, name: str) -> ProducerPair:
 
 
 @st.composite
-def joint_ends(draw: st.DrawFn, history: History) -> Ends:
+def joint_ends(draw: st.DrawFn, history: History) -> JointEnd:
     names = draw(st.lists(st.sampled_from(NAMES), unique=True))
     version = draw(st.none() | st.integers(0, 6))
     if not names and version is None:
         version = 0
     members = [TransactionMember(name, draw(pairs(history, name))) for name in names]
     once = None if version is None else OnceMark("app", version, draw(st.sampled_from([None, "x", "y"])))
-    return Ends(members, draw(st.booleans()), once)
+    return JointEnd(members, draw(st.booleans()), once)
 
 
 @given(st.data())

@@ -15,7 +15,7 @@ from fenceline.log.deletes import Budget
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from fenceline.ports import Item, Put
 from fenceline.transactions.expiry import (
-    Page,
+    ItemPage,
     expire_producer_ids,
     expire_transactions,
     is_expired,
@@ -28,7 +28,7 @@ from tests.support.service import Service, serve, slept_before
 NOW = 10**12
 WEEK = limits.TRANSACTIONAL_ID_MS
 
-Walk = Callable[[Context, str], Page]
+Walk = Callable[[Context, str], ItemPage]
 
 
 @pytest.fixture

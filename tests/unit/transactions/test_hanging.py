@@ -10,7 +10,7 @@ import pytest
 from fenceline import limits
 from fenceline.append.entries.entry import StoredBatch
 from fenceline.errors import InvalidTxnStateError
-from fenceline.log.state import OpenTransaction, PartitionState, TentativeState
+from fenceline.log.state import OngoingTransaction, PartitionState, TentativeState
 from fenceline.model.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -20,7 +20,7 @@ from fenceline.model.transaction import (
     PREPARE_COMMIT,
     ProducerPair,
 )
-from fenceline.transactions.hanging import AbortEntry, Found, find, is_due, is_hanging, is_named, is_overdue
+from fenceline.transactions.hanging import AbortEntry, FoundProducerId, find, is_due, is_hanging, is_named, is_overdue
 from fenceline.transactions.item import ProducerIdItem, TransactionItem
 from tests.support.service import Service, serve
 
@@ -104,17 +104,17 @@ def test_a_producer_id_is_followed_to_its_transaction_by_two_calls_for_many(serv
     assert service.items.calls["get"] - before == 2
     versions = {p: put.version for p, put in zip((1, 2, 3), puts, strict=True)}
     assert found == {
-        1: Found(ProducerIdItem(1, "a", 5, versions[1]), transaction.written(stored)),
-        2: Found(ProducerIdItem(2, "a", 5, versions[2]), transaction.written(stored)),
-        3: Found(ProducerIdItem(3, "gone", 5, versions[3]), None),
-        9: Found(None, None),
+        1: FoundProducerId(ProducerIdItem(1, "a", 5, versions[1]), transaction.written(stored)),
+        2: FoundProducerId(ProducerIdItem(2, "a", 5, versions[2]), transaction.written(stored)),
+        3: FoundProducerId(ProducerIdItem(3, "gone", 5, versions[3]), None),
+        9: FoundProducerId(None, None),
     }
 
 
 @pytest.mark.parametrize("epoch", [None, 4, 5, 6, 7])
 def test_an_abort_is_appended_only_where_exactly_its_epoch_is_open(epoch: int | None) -> None:
     """Judged at the marker's offset. Otherwise an earlier transaction would be ended, and a later one reported so."""
-    opened = {} if epoch is None else {7: OpenTransaction(epoch, 40, NOW)}
+    opened = {} if epoch is None else {7: OngoingTransaction(epoch, 40, NOW)}
     state = PartitionState(next_offset=50, topic_epoch=4, open_transactions=opened)
     verdict = AbortEntry(7, 5).check(TentativeState(state, {7: None}, 0), NOW)
     assert isinstance(verdict, StoredBatch if epoch == 5 else InvalidTxnStateError)

@@ -21,7 +21,7 @@ from fenceline.access.producer import PENDING, ProducerRecord, record_from_item,
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.entries.access_markers import GrantEntry, ShareEntry
-from fenceline.append.marker_round import Marker, MarkerLost, append_markers
+from fenceline.append.marker_round import MarkerAppend, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
     FencelineError,
@@ -35,7 +35,7 @@ from fenceline.format.control import SHARED
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
-from fenceline.model.access import GRANTED, Producer
+from fenceline.model.access import GRANTED, Claim
 from fenceline.model.requests import ClaimRequest
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Item, ItemKey
@@ -57,7 +57,7 @@ class Claiming:
         self._context = partitions.context
         self._partitions = partitions
 
-    def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Producer:
+    def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Claim:
         """Take access, or a place in the line.
 
         Args:
@@ -74,14 +74,14 @@ class Claiming:
         claim = resolve(request, topic, principal, self._context.runtime.fresh_id)
         return self.make(topic, claim, until_ms, gives_up=True)
 
-    def make(self, topic: Topic, claim: ResolvedClaim, until_ms: int, *, gives_up: bool) -> Producer:
+    def make(self, topic: Topic, claim: ResolvedClaim, until_ms: int, *, gives_up: bool) -> Claim:
         """Take what is asked for; see ``claim``.
 
         Args:
             gives_up: After an error nothing stays reserved. If false, the waiter's next poll completes it.
         """
         outcome = self._reserve(topic, claim)
-        if isinstance(outcome, Producer):
+        if isinstance(outcome, Claim):
             return outcome
         try:
             # model: Access, "grant only after the marker"
@@ -94,7 +94,7 @@ class Claiming:
 
     # (1)
 
-    def _reserve(self, topic: Topic, claim: ResolvedClaim) -> Producer | Pending:
+    def _reserve(self, topic: Topic, claim: ResolvedClaim) -> Claim | Pending:
         query = SnapshotQuery(topic, claim.partitions, claim.session_id, claim.request.producer_name)
         attempts = Attempts(self._context.runtime, "the claim")
         try:
@@ -118,7 +118,7 @@ class Claiming:
     def _append_markers(self, topic: Topic, pending: Pending, until_ms: int) -> dict[int, int]:
         """Append each partition's marker, side by side, and return the offsets right after them."""
         partitions = [p for p in pending.holders if p not in pending.offsets]
-        markers = [Marker(topic.name, topic.topic_id, p, _marker(pending, p)) for p in partitions]
+        markers = [MarkerAppend(topic.name, topic.topic_id, p, _marker(pending, p)) for p in partitions]
         try:
             offsets = append_markers(self._partitions, markers, until_ms)
         except MarkerLost as lost:
@@ -129,7 +129,7 @@ class Claiming:
 
     # (3)
 
-    def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Producer:
+    def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Claim:
         """Write that what the log has was granted."""
         # A refusal is final here: ``make`` first gives up what is still reserved.
         for attempt in Attempts(self._context.runtime, "the claim's confirmation", is_refusal_final=True):

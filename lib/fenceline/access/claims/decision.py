@@ -33,11 +33,11 @@ from fenceline.access.rules import (
     Verdict,
     Waiter,
 )
-from fenceline.access.session_item import Hold, SessionItem
+from fenceline.access.session_item import SessionItem, WriteHold
 from fenceline.errors import ProducerBusyError, ProducerFencedError, ThrottledError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE, SHARED
-from fenceline.model.access import GRANTED, QUEUED, Producer
+from fenceline.model.access import GRANTED, QUEUED, Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DecidedClaim:
     """The decision on a claim: its changes, and an answer, or a reservation to complete first."""
 
     transaction: ItemTransaction
-    outcome: Producer | Pending
+    outcome: Claim | Pending
 
 
-def decide(snapshot: ClaimSnapshot, claim: ResolvedClaim) -> Decision:
+def decide(snapshot: ClaimSnapshot, claim: ResolvedClaim) -> DecidedClaim:
     """Return the decision on a claim.
 
     Raises:
@@ -106,7 +106,7 @@ class ClaimDecision:
                 return record
         return None
 
-    def decide(self) -> Decision:
+    def decide(self) -> DecidedClaim:
         record, snapshot = self.record, self.snapshot
         taken = snapshot.records.get(self.name)
         if record is None and taken is not None and snapshot.is_alive(taken):
@@ -118,8 +118,8 @@ class ClaimDecision:
             return self._by_table(todo, held, reserved)
         assert record is not None
         if reserved:
-            return Decision(self.transaction, self._pending(record, reserved))
-        return Decision(self.transaction, record.granted_to(self._claimer(), self.claim.partitions))
+            return DecidedClaim(self.transaction, self._pending(record, reserved))
+        return DecidedClaim(self.transaction, record.granted_to(self._claimer(), self.claim.partitions))
 
     def _reserved(self) -> dict[int, Holder]:
         """Return what the same claim reserved before, and was not granted yet."""
@@ -143,7 +143,7 @@ class ClaimDecision:
         behind = {p: state.session_id for p, state in states.items() if state.session_id is not None}
         return Pending(record, reserved, behind, {p: s.next_offset for p, s in states.items() if p not in behind})
 
-    def _by_table(self, todo: Sequence[int], held: set[int], reserved: Mapping[int, Holder]) -> Decision:
+    def _by_table(self, todo: Sequence[int], held: set[int], reserved: Mapping[int, Holder]) -> DecidedClaim:
         snapshot, claim, record = self.snapshot, self.claim, self.record
         is_queued = record is not None and record.state == QUEUED and snapshot.is_reserved_or_in_line(record)
         ticket = record.ticket if record is not None and is_queued else None
@@ -170,7 +170,7 @@ class ClaimDecision:
 
     # Queued
 
-    def _queued(self, held: set[int]) -> Decision:
+    def _queued(self, held: set[int]) -> DecidedClaim:
         snapshot, claim, tickets = self.snapshot, self.claim, self.snapshot.tickets
         # Of two claims that draw a ticket at the same time, only one can write.
         waiter = Waiter(tickets.following, claim.session_id, self.name, claim.partitions)
@@ -185,20 +185,20 @@ class ClaimDecision:
         record = self._record(QUEUED, held, {}, {}, ticket=waiter.ticket)
         self.transaction.put(record.key, record)
         self.transaction.put(keys.tickets_item(snapshot.topic.topic_id), drawn)
-        return Decision(self.transaction, record.queued(session, queue_position(snapshot, record)))
+        return DecidedClaim(self.transaction, record.queued(session, queue_position(snapshot, record)))
 
-    def _still_queued(self, record: ProducerRecord) -> Decision:
+    def _still_queued(self, record: ProducerRecord) -> DecidedClaim:
         session = self._claimer()
         if self.claim.renews and session.is_renewal_due(self.snapshot.now_ms):
             session = session_item.renewed(session, self.snapshot.now_ms)
             self.transaction.change_session(session)
-        return Decision(self.transaction, record.queued(session, queue_position(self.snapshot, record)))
+        return DecidedClaim(self.transaction, record.queued(session, queue_position(self.snapshot, record)))
 
     # Granted
 
     def _granted(
         self, claimant: Claimant, views: Sequence[PartitionAccess], held: set[int], reserved: Mapping[int, Holder]
-    ) -> Decision:
+    ) -> DecidedClaim:
         """Reserve what the claim takes; shared access that needs no marker is granted at once."""
         snapshot, claim, is_shared = self.snapshot, self.claim, self.mode == SHARED
         holders = dict(reserved)
@@ -217,8 +217,8 @@ class ClaimDecision:
         record = self._record(PENDING if is_pending else GRANTED, held, epochs, offsets)
         self.transaction.put(record.key, record)
         if is_pending:
-            return Decision(self.transaction, self._pending(record, holders))
-        return Decision(self.transaction, record.granted_to(session, claim.partitions))
+            return DecidedClaim(self.transaction, self._pending(record, holders))
+        return DecidedClaim(self.transaction, record.granted_to(session, claim.partitions))
 
     def _taken(self, view: PartitionAccess, claimant: Claimant) -> AccessItem:
         if self.mode == SHARED:
@@ -282,7 +282,7 @@ class ClaimDecision:
         state = session_item.RESERVED if is_pending else session_item.LIVE
         session = self._renewed()
         for p, holder in holders.items():
-            hold = Hold(topic.name, topic.topic_id, p, holder.epoch, self.mode, self.name, state)
+            hold = WriteHold(topic.name, topic.topic_id, p, holder.epoch, self.mode, self.name, state)
             session = session_item.with_hold(session, hold)
         before = self.snapshot.sessions.get(session.session_id)
         if before is not None:
@@ -317,7 +317,7 @@ class ClaimDecision:
 
 def _reconnected(
     snapshot: ClaimSnapshot, claim: ResolvedClaim, session: SessionItem, epochs: Mapping[int, int]
-) -> Decision | None:
+) -> DecidedClaim | None:
     """Return the decision on a claim that had access before; ``None`` if it is a new claim."""
     verdicts = {
         p: rules.reconnection_of(view, epochs[p], claim.session_id, claim.mode) for p, view in snapshot.views.items()
@@ -344,7 +344,7 @@ def _names(view: PartitionAccess, claim: ResolvedClaim, epoch: int) -> list[str]
 
 def resumed(
     snapshot: ClaimSnapshot, claim: ResolvedClaim, session: SessionItem, name: str, epochs: Mapping[int, int]
-) -> Decision:
+) -> DecidedClaim:
     """Return the decision that gives a producer back what it had."""
     topic, transaction = snapshot.topic, snapshot.transaction()
     before, session = session, session_item.renewed(session, snapshot.now_ms)
@@ -355,7 +355,7 @@ def resumed(
         key = keys.access_item(topic.topic_id, p)
         transaction.require(key, view.item.version)
         transaction.change(key, view.item, rules.resumed(view.item, (claim.session_id, name)))
-        session = session_item.with_hold(session, Hold(topic.name, topic.topic_id, p, epochs[p], claim.mode, name))
+        session = session_item.with_hold(session, WriteHold(topic.name, topic.topic_id, p, epochs[p], claim.mode, name))
     transaction.change_session(session_item.bounded(before, session, snapshot.held))
     record = snapshot.records.get(name)
     if record is not None and not claim.is_within(record):
@@ -369,7 +369,7 @@ def resumed(
     offsets = {p: _next_offset(view) for p, view in snapshot.views.items()} | dict(record.next_offsets)
     record = replace(record, state=GRANTED, topic_epochs={**record.topic_epochs, **epochs}, next_offsets=offsets)
     transaction.put(record.key, record)
-    return Decision(transaction, record.granted_to(session, claim.partitions))
+    return DecidedClaim(transaction, record.granted_to(session, claim.partitions))
 
 
 def _next_offset(view: PartitionAccess) -> int:

@@ -26,12 +26,12 @@ from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
-from fenceline.model.access import QUEUED, Producer, ProducerPage
+from fenceline.model.access import QUEUED, Claim, ProducerPage
 from fenceline.model.topic import Topic
 
 
-def look(partitions: Partitions, topic: Topic, name: str) -> Producer:
-    """Return a producer as any caller may see it. This renews nothing.
+def read(partitions: Partitions, topic: Topic, name: str, principal: str) -> Claim:
+    """Return a producer as a principal may see it. This renews nothing.
 
     Raises:
         UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
@@ -43,17 +43,17 @@ def look(partitions: Partitions, topic: Topic, name: str) -> Producer:
     snapshot = read_snapshot(partitions, SnapshotQuery(topic, numbers, None, name))
     record = judge_record(snapshot, name, None)
     session = session_item.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
-    return shown(snapshot, record, session)
+    return record.shown_to(principal, shown(snapshot, record, session))
 
 
-def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> ProducerPage:
+def listed(context: Context, topic: Topic, principal: str, *, start_after: str, limit: int) -> ProducerPage:
     """Return the first ``limit`` producers after a name that hold access, or wait for it, by the items alone.
 
     Raises:
         Unavailable: The item store could not be asked.
     """
     after = start_after[: limits.PRODUCER_NAME_CHARS_MAX + 1]  # no name is longer, and a store's keys have bounds
-    found: list[tuple[ProducerRecord, Producer]] = []
+    found: list[tuple[ProducerRecord, Claim]] = []
     while True:
         at_once = max(limit + 1 - len(found), limits.TRANSACTION_ITEMS_MAX)
         items = context.items.query(keys.producers_of(topic.topic_id), start_after=after, limit=at_once)
@@ -64,16 +64,16 @@ def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> P
     page = found[:limit]
     waiting = sorted((one for one in page if one[1].state == QUEUED), key=lambda one: one[0].ticket)
     return ProducerPage(
-        [producer for _, producer in page if producer.state != QUEUED],
-        [producer for _, producer in waiting],
+        [record.shown_to(principal, claim) for record, claim in page if claim.state != QUEUED],
+        [record.shown_to(principal, claim) for record, claim in waiting],
         len(found) > limit,
     )
 
 
-def _shown(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> list[tuple[ProducerRecord, Producer]]:
+def _shown(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> list[tuple[ProducerRecord, Claim]]:
     """Return the producers among ``records`` that hold access, or wait for it, in that order."""
     snapshot = _snapshot(context, topic, records)
-    found: list[tuple[ProducerRecord, Producer]] = []
+    found: list[tuple[ProducerRecord, Claim]] = []
     for record in records:
         session = snapshot.sessions.get(record.session_id)
         if session is None or session.is_final or record.state == CLOSED:

@@ -148,7 +148,7 @@ def read_snapshot(partitions: Partitions, query: SnapshotQuery) -> ClaimSnapshot
         severed = [session for session in snapshot.sessions.values() if session.fences]
         if not severed:
             return snapshot
-        fence_markers.meet(partitions, severed)
+        fence_markers.finish_all(partitions, severed)
 
 
 def _read_once(partitions: Partitions, query: SnapshotQuery) -> ClaimSnapshot:

@@ -31,7 +31,7 @@ from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
-from fenceline.model.access import GRANTED, QUEUED, Producer
+from fenceline.model.access import GRANTED, QUEUED, Claim
 from fenceline.model.topic import Topic
 
 
@@ -43,9 +43,7 @@ class Waiting:
         self._partitions = partitions
         self._claiming = claiming
 
-    def poll(
-        self, topic: Topic, name: str, session_id: str, principal: str, *, wait_ms: int, timeout_ms: int
-    ) -> Producer:
+    def poll(self, topic: Topic, name: str, session_id: str, principal: str, *, wait_ms: int, timeout_ms: int) -> Claim:
         """Return the session's own producer, once it is granted or ``wait_ms`` are over. The wait renews its lease.
 
         Raises:
@@ -68,7 +66,7 @@ class Waiting:
                 runtime.sleep_ms(min(pause_ms, left_ms))
                 pause_ms = min(2 * pause_ms, limits.POLL_LAST_MS)
 
-    def _step(self, topic: Topic, name: str, session_id: str, principal: str, until_ms: int) -> Producer:
+    def _step(self, topic: Topic, name: str, session_id: str, principal: str, until_ms: int) -> Claim:
         record = read_record(self._context, topic, name)
         numbers = record.partitions if record is not None else ()
         snapshot = read_snapshot(self._partitions, SnapshotQuery(topic, numbers, session_id, name))
@@ -144,7 +142,7 @@ def judge_record(snapshot: ClaimSnapshot, name: str, session_id: str | None) -> 
     return record
 
 
-def shown(snapshot: ClaimSnapshot, record: ProducerRecord, session: SessionItem) -> Producer:
+def shown(snapshot: ClaimSnapshot, record: ProducerRecord, session: SessionItem) -> Claim:
     """Return a producer as it is now.
 
     Raises:

@@ -22,7 +22,7 @@ from fenceline.access import rules, session_item
 from fenceline.access.item_transaction import ItemTransaction
 from fenceline.access.resources import OwnershipItem, Resource
 from fenceline.access.rules import AccessItem, Claimant, Holder, Liveness, PartitionAccess
-from fenceline.access.session_item import ENDED, RESERVED, Hold, Owned, SessionItem, liveness_of
+from fenceline.access.session_item import ENDED, RESERVED, OwnedHold, SessionItem, WriteHold, liveness_of
 from fenceline.errors import FencelineError, ResourceOwnedError, StaleGenerationError, ThrottledError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
@@ -31,7 +31,7 @@ from fenceline.ports import ItemKey
 # The table of claims to own
 
 
-class Owner(Enum):
+class CurrentOwner(Enum):
     """The owner of a resource now, as its claimer sees it."""
 
     NONE = "none"
@@ -53,7 +53,7 @@ class Granted:
 
 
 def decide(
-    resource: str, last: int, owner: Owner, asked: int | None, *, owner_named: str = ""
+    resource: str, last: int, owner: CurrentOwner, asked: int | None, *, owner_named: str = ""
 ) -> Granted | FencelineError:
     """Judge one resource of a claim, row by row.
 
@@ -63,15 +63,15 @@ def decide(
         owner_named: How the error names another owner (``session_item.named_to_others``).
     """
     if asked == 0:
-        return Granted(1, is_kept=owner is Owner.SAME)
+        return Granted(1, is_kept=owner is CurrentOwner.SAME)
     if asked is not None and asked < last:
         advice = f"claim it with {last} or more, or without a generation"
         return _stale(resource, last, f"{asked} is lower; {advice}")
-    if owner is Owner.SAME:
+    if owner is CurrentOwner.SAME:
         return Granted(max(last, asked or 1), is_kept=True)
     if asked is not None:
         return Granted(asked)
-    if owner is Owner.OTHER:
+    if owner is CurrentOwner.OTHER:
         return ResourceOwnedError(
             f"another session owns the resource; wait until that ends, or take it with a generation: "
             f"resource={resource} generation={last}{owner_named}",
@@ -89,7 +89,7 @@ def _stale(resource: str, last: int, why: str) -> StaleGenerationError:
     return StaleGenerationError(detail, resource=resource, generation=last)
 
 
-def taken(
+def owned_by(
     item: OwnershipItem,
     granted: Granted,
     session_id: str,
@@ -123,7 +123,7 @@ Held: TypeAlias = Mapping[tuple[str, int], AccessItem]  # by topic_id and partit
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundResource:
     """One resource as it was read."""
 
     resource: Resource
@@ -152,11 +152,11 @@ class Planned:
         return Holder(self.item.session_id or "", self.item.fencing_token, "")
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> WriteHold:
         """The hold in the claimer's session, once it is granted."""
         resource = self.resource
         place = resource.topic, resource.topic_id, resource.partition
-        return Hold(*place, self.item.fencing_token, EXCLUSIVE, "")
+        return WriteHold(*place, self.item.fencing_token, EXCLUSIVE, "")
 
     @property
     def access_key(self) -> ItemKey:
@@ -164,14 +164,14 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OwnershipPlan:
     """The outcome of one request: what is granted, and its changes, none if everything is written already."""
 
     planned: Sequence[Planned]
     transaction: ItemTransaction
 
 
-def owners(found: Found, liveness: Liveness) -> list[Holder]:
+def owners(found: FoundResource, liveness: Liveness) -> list[Holder]:
     """Return the resource's owners now: for write access, its live exclusive holders of any kind."""
     if found.view is not None:
         return rules.holders(found.view, liveness)
@@ -181,12 +181,12 @@ def owners(found: Found, liveness: Liveness) -> list[Holder]:
 
 def plan(
     claimer: SessionItem,
-    wanted: Sequence[tuple[Found, int | None]],
+    wanted: Sequence[tuple[FoundResource, int | None]],
     known: Mapping[str, SessionItem],
     held: Held,
     *,
     now_ms: int,
-) -> Plan:
+) -> OwnershipPlan:
     """Judge a request, and return what it is granted and what it changes.
 
     Args:
@@ -205,11 +205,11 @@ def plan(
     made = _Plan(claimer, known, now_ms)
     planned = [made.grant(found, *verdict) for (found, _), verdict in zip(wanted, judged, strict=True)]
     made.bound(held)
-    return Plan(planned, made.transaction)
+    return OwnershipPlan(planned, made.transaction)
 
 
 def _judge(
-    claimer: str, found: Found, asked: int | None, liveness: Liveness, known: Mapping[str, SessionItem]
+    claimer: str, found: FoundResource, asked: int | None, liveness: Liveness, known: Mapping[str, SessionItem]
 ) -> tuple[Granted, Holder | None, Sequence[str]]:
     """Return what is granted, what the claimer has of it already, and which sessions are severed.
 
@@ -221,7 +221,7 @@ def _judge(
     # The reservation of a producer of the claimer is not the claimer's own yet: it loses to this request.
     claim = None if found.view is None else found.view.item.claim
     mine = [h for h in held if h.session_id == claimer and (h != claim or not h.producer_name)]
-    owner = Owner.OTHER if others else Owner.SAME if mine else Owner.NONE
+    owner = CurrentOwner.OTHER if others else CurrentOwner.SAME if mine else CurrentOwner.NONE
     owner_named = session_item.named_to_others(known.get(others[0])) if others else ""
     verdict = decide(found.resource.name, found.item.generation, owner, asked, owner_named=owner_named)
     if isinstance(verdict, FencelineError):
@@ -240,7 +240,7 @@ class _Plan:
         self._known = known
         self._now_ms = now_ms
 
-    def grant(self, found: Found, granted: Granted, mine: Holder | None, others: Sequence[str]) -> Planned:
+    def grant(self, found: FoundResource, granted: Granted, mine: Holder | None, others: Sequence[str]) -> Planned:
         resource = found.resource
         for other in others:
             session = self._session(other)
@@ -255,7 +255,7 @@ class _Plan:
             is_pending = mine is None or mine == found.view.item.claim
         elif not granted.is_kept:
             self._end_ownership(found)
-        item = taken(found.item, granted, self._claimer, token=token, severed=others, now_ms=self._now_ms)
+        item = owned_by(found.item, granted, self._claimer, token=token, severed=others, now_ms=self._now_ms)
         self.transaction.change(resource.key, found.item, item)
         return Planned(resource, item, granted.is_kept, is_pending)
 
@@ -272,7 +272,7 @@ class _Plan:
             self._end_hold(resource, holder)
         self.transaction.put(keys.access_item(resource.topic_id, resource.partition), item)
         place = resource.topic, resource.topic_id, resource.partition
-        hold = Hold(*place, item.epoch, EXCLUSIVE, "", RESERVED)
+        hold = WriteHold(*place, item.epoch, EXCLUSIVE, "", RESERVED)
         self.transaction.change_session(session_item.with_hold(self._session(self._claimer), hold))
         return item.epoch
 
@@ -283,7 +283,7 @@ class _Plan:
         assert session is not None
         return session
 
-    def _end_ownership(self, found: Found) -> None:
+    def _end_ownership(self, found: FoundResource) -> None:
         """End the ownership of a former owner that is not live: it must not come back with this resource."""
         former = self._former(found.item.session_id)
         if former is not None:
@@ -321,5 +321,5 @@ class _Plan:
             )
 
 
-def _bytes(owned: Owned) -> int:
+def _bytes(owned: OwnedHold) -> int:
     return sum(len((part or "").encode()) for part in (owned.group, owned.resource, owned.topic_id))

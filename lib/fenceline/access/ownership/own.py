@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 
 from fenceline.access import fence_markers, rules, session_item
 from fenceline.access.item_transaction import ItemTransaction
-from fenceline.access.ownership.decision import Found, Planned, plan
+from fenceline.access.ownership.decision import FoundResource, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
 from fenceline.access.resources import Resource, check_wanted
 from fenceline.access.rules import access_from_item
 from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.entries.access_markers import GrantEntry
-from fenceline.append.marker_round import Marker, MarkerLost, append_markers
+from fenceline.append.marker_round import MarkerAppend, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
     FixError,
@@ -129,7 +129,7 @@ class OwnAttempt:
         self.finish_fences()  # model: Access, "fences before the answer"
         return [OwnedResource(one.resource.name, one.item.generation, one.item.fencing_token) for one in made.planned]
 
-    def _read_owners(self, found: Sequence[Found]) -> Mapping[str, SessionItem]:
+    def _read_owners(self, found: Sequence[FoundResource]) -> Mapping[str, SessionItem]:
         try:
             return read_owners(self._partitions, found)
         except RetryError:
@@ -186,7 +186,7 @@ class OwnAttempt:
             FencelineError: As ``append_markers``.
         """
         markers = [
-            Marker(
+            MarkerAppend(
                 one.resource.topic,
                 one.resource.topic_id,
                 one.resource.partition,

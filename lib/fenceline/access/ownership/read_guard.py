@@ -71,7 +71,7 @@ def guard_group(
     raise AssertionError
 
 
-class Reading(Protocol):
+class GuardedRead(Protocol):
     """A request to read, with its group and its session, if it has any."""
 
     @property
@@ -80,7 +80,7 @@ class Reading(Protocol):
     def session_id(self) -> str | None: ...
 
 
-def guarded(partition: Partition, request: Reading, principal: str, read: Callable[[], T]) -> T:
+def guarded(partition: Partition, request: GuardedRead, principal: str, read: Callable[[], T]) -> T:
     """Return what ``read`` returns, if the request may read before it, and still may after it.
 
     Raises:
@@ -113,7 +113,7 @@ def guard_session(context: Context, session_id: str, principal: str) -> None:
 
 def _judge_session(context: Context, session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
     if session is not None and session.fences:
-        fence_markers.meet(Partitions(context), [session])
+        fence_markers.finish_all(Partitions(context), [session])
     return judge_live(session, session_id, principal, context.runtime.now_ms())
 
 
@@ -122,7 +122,7 @@ def _judge_unowned(context: Context, owner: str | None, resource: str) -> Sequen
     known = fence_markers.read_sessions(context, [owner]).get(owner) if owner is not None else None
     if known is None:
         return ()
-    fence_markers.meet(Partitions(context), [known])
+    fence_markers.finish_all(Partitions(context), [known])
     if known.is_live(context.runtime.now_ms()):
         raise _fenced(resource, f"another session owns the partition; wait until that ends: {_ONLY_OWNER}")
     return () if known.is_final else [Check(known.key, known.version)]

@@ -16,7 +16,7 @@ from fenceline import limits
 from fenceline.access import rules, session_item
 from fenceline.access.fence_markers import read_sessions
 from fenceline.access.item_transaction import ItemTransaction
-from fenceline.access.ownership.decision import Found, owners, released
+from fenceline.access.ownership.decision import FoundResource, owners, released
 from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer, read_found, read_owners, resolve
 from fenceline.access.producer import record_from_item
 from fenceline.access.resources import OwnershipItem, Resource, check_group, check_released, check_resource
@@ -109,7 +109,7 @@ def _closed(session: SessionItem, resource: Resource) -> SessionItem:
     return session
 
 
-def look(partitions: Partitions, resource: str, *, group: str | None, principal: str) -> Ownership:
+def read_owner(partitions: Partitions, resource: str, *, group: str | None, principal: str) -> Ownership:
     """Return the owner of a resource now, and the resource's last generation and token.
 
     Raises:
@@ -145,7 +145,7 @@ def look(partitions: Partitions, resource: str, *, group: str | None, principal:
     raise AssertionError
 
 
-def _since(context: Context, found: Found, holder: Holder) -> int | None:
+def _since(context: Context, found: FoundResource, holder: Holder) -> int | None:
     """Return when a holder got the resource: as its owner, or as a producer of the partition."""
     if not holder.producer_name:
         return found.item.since if found.item.session_id == holder.session_id else None

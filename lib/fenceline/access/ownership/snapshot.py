@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from fenceline.access import fence_markers, session_item
-from fenceline.access.ownership.decision import Found
+from fenceline.access.ownership.decision import FoundResource
 from fenceline.access.resources import OwnershipItem, Resource, partition_named
 from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
 from fenceline.access.session_item import SessionItem, judge_live, session_from_item
@@ -40,7 +40,7 @@ def read_claimer(
     found = context.items.get([*named, *([] if key is None else [key])])
     session = session_from_item(found[key]) if key is not None and key in found else None
     if session is not None:
-        fence_markers.meet(partitions, [session])
+        fence_markers.finish_all(partitions, [session])
     return judge_live(session, session_id, principal, context.runtime.now_ms()), found
 
 
@@ -63,7 +63,7 @@ def resolve(name: str, group: str | None, named: Items) -> Resource:
     return Resource(name, group, topic.topic.topic_id, topic.topic.name, partition)
 
 
-def read_found(partitions: Partitions, resources: Sequence[Resource], named: Items) -> list[Found]:
+def read_found(partitions: Partitions, resources: Sequence[Resource], named: Items) -> list[FoundResource]:
     """Return each resource's items, and the verified tail of each partition whose write access is one.
 
     Args:
@@ -92,10 +92,10 @@ def read_found(partitions: Partitions, resources: Sequence[Resource], named: Ite
         one: PartitionAccess(one.partition, access_from_item(items.get(access_keys[one])), state)
         for one, state in zip(written, states, strict=True)
     }
-    return [Found(one, OwnershipItem.from_item(items.get(one.key)), views.get(one)) for one in resources]
+    return [FoundResource(one, OwnershipItem.from_item(items.get(one.key)), views.get(one)) for one in resources]
 
 
-def read_owners(partitions: Partitions, found: Iterable[Found]) -> dict[str, SessionItem]:
+def read_owners(partitions: Partitions, found: Iterable[FoundResource]) -> dict[str, SessionItem]:
     """Return the sessions that these name, once the fences of the severed ones are finished.
 
     The sessions that a former owner severed for them are among these. It may have crashed before their fences, and a

@@ -23,7 +23,7 @@ from fenceline.adapters.aws.client import (
     unavailable,
 )
 from fenceline.adapters.aws.s3_place import place_of
-from fenceline.adapters.aws.s3_rest import Fetched, S3Rest
+from fenceline.adapters.aws.s3_rest import FetchedObject, S3Rest
 from fenceline.adapters.aws.s3_transfer import S3Transfer
 from fenceline.ports import AlreadyExists, Conflict, NotFound, Object, ObjectSummary, StoreFact, Unavailable
 
@@ -175,7 +175,7 @@ class S3ObjectStore:
                 return unavailable(unseen, self._place(key))
         return AlreadyExists(f"an object with this key exists: {self._place(key)}")
 
-    def _head(self, key: str) -> Fetched:
+    def _head(self, key: str) -> FetchedObject:
         try:
             return repeated(self._requests(key).head, key=self._prefix + key)
         except Failure as error:

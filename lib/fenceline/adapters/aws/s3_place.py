@@ -42,7 +42,7 @@ _SCOPE = r"AWS4-HMAC-SHA256 Credential=.*/\d{8}/(?P<region>[^/]+)/(?P<service>[^
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketAddress:
     """A bucket's address, and what a request to it takes.
 
     Args:
@@ -68,7 +68,7 @@ class Place:
         return self.credentials.get_frozen_credentials()
 
 
-def place_of(bucket: str, **options: Unpack[ClientOptions]) -> Place:
+def place_of(bucket: str, **options: Unpack[ClientOptions]) -> BucketAddress:
     """Return where ``bucket`` is.
 
     Raises:
@@ -81,7 +81,7 @@ def place_of(bucket: str, **options: Unpack[ClientOptions]) -> Place:
         found = _usual(core, bucket, options) or _asked(bucket, options)
         # A name or a path; botocore's own file where none is configured.
         certificates = get_cert_path(core.get_config_variable("ca_bundle") or True)
-        return Place(*found, core.get_credentials(), certificates)
+        return BucketAddress(*found, core.get_credentials(), certificates)
     except (*Failure, ValueError) as error:
         raise unusable(_SERVICE, error) from error
 

@@ -30,12 +30,12 @@ from botocore.parsers import ResponseParserError
 from botocore.utils import get_environ_proxies
 
 from fenceline.adapters.aws.client import ANSWER_MS, CONNECT_MS, CONNECTIONS, ClientOptions, parse_time, refusal
-from fenceline.adapters.aws.s3_place import Place
+from fenceline.adapters.aws.s3_place import BucketAddress
 
 _METADATA = "x-amz-meta-"
 
 
-class Fetched(NamedTuple):
+class FetchedObject(NamedTuple):
     """One object's body, or the range of it, with what S3 says of the whole."""
 
     body: bytes
@@ -47,12 +47,12 @@ class Fetched(NamedTuple):
 class S3Rest:
     """Requests to the bucket at ``place``. Threads and processes may share it."""
 
-    def __init__(self, place: Place, **options: Unpack[ClientOptions]) -> None:
+    def __init__(self, place: BucketAddress, **options: Unpack[ClientOptions]) -> None:
         self._place = place
         self._options = options
         self._sessions: dict[int, Any] = {}  # by process: a connection can't serve two
 
-    def page(self, **query: str) -> Page:
+    def page(self, **query: str) -> ListingPage:
         """Return one page of keys.
 
         Args:
@@ -63,7 +63,7 @@ class S3Rest:
         """
         # XML can't hold every character of a key.
         wanted = {"list-type": "2", "encoding-type": "url", **{name.replace("_", "-"): query[name] for name in query}}
-        return Page.parse(self._send("ListObjectsV2", "GET", "", wanted).content)
+        return ListingPage.parse(self._send("ListObjectsV2", "GET", "", wanted).content)
 
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         """Put the object, if there is none.
@@ -74,7 +74,7 @@ class S3Rest:
         described = {f"{_METADATA}{name}": value for name, value in metadata.items()}
         self._send("PutObject", "PUT", key, headers={"if-none-match": "*", **described}, body=body)
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Fetched:
+    def get(self, key: str, start: int = 0, end: int | None = None) -> FetchedObject:
         """Return the object, or the bytes [start, end) of it.
 
         Raises:
@@ -83,7 +83,7 @@ class S3Rest:
         found = self._send("GetObject", "GET", key)
         return _fetched(found, found.content[start:end], len(found.content))
 
-    def head(self, key: str) -> Fetched:
+    def head(self, key: str) -> FetchedObject:
         """Return what S3 says of the object, without its body.
 
         Raises:
@@ -159,25 +159,27 @@ class S3Rest:
         return made
 
 
-def _fetched(answer: Any, body: bytes, size: int) -> Fetched:
+def _fetched(answer: Any, body: bytes, size: int) -> FetchedObject:
     try:
         # Names of headers come in whatever case the server wrote them.
         named = [(name.lower(), value) for name, value in answer.headers.items()]
         metadata = {name.removeprefix(_METADATA): value for name, value in named if name.startswith(_METADATA)}
-        return Fetched(body, metadata, size, round(parse_time(answer.headers["last-modified"]).timestamp() * 1000))
+        return FetchedObject(
+            body, metadata, size, round(parse_time(answer.headers["last-modified"]).timestamp() * 1000)
+        )
     except (KeyError, ValueError) as error:
         raise ResponseParserError(f"the answer is no object: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListingPage:
     """Lines of (key, size, ms of the last change), and the token of the next page, if there is one."""
 
     lines: Sequence[tuple[str, int, int]]
     next_token: str
 
     @classmethod
-    def parse(cls, body: bytes) -> Page:
+    def parse(cls, body: bytes) -> ListingPage:
         """Return the page in ``body``, its keys encoded for URLs.
 
         Raises:

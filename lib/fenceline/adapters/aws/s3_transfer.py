@@ -32,8 +32,8 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from fenceline.adapters.aws.client import ANSWER_MS, CONNECT_MS, ClientOptions, Failure, refusal
-from fenceline.adapters.aws.s3_place import Place
-from fenceline.adapters.aws.s3_rest import Fetched
+from fenceline.adapters.aws.s3_place import BucketAddress
+from fenceline.adapters.aws.s3_rest import FetchedObject
 from fenceline.ports import Unavailable
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class S3Transfer:
         Unavailable: There are no certificates that can be read.
     """
 
-    def __init__(self, place: Place, **options: Unpack[ClientOptions]) -> None:
+    def __init__(self, place: BucketAddress, **options: Unpack[ClientOptions]) -> None:
         self._place = place
         self._refusal: Exception | None = None  # of the credentials, met last
         self._body_bytes_max = BODY_BYTES_MAX
@@ -100,7 +100,7 @@ class S3Transfer:
                 self._body_bytes_max = min(self._body_bytes_max, len(body) - 1)  # the line may be too slow for it
             raise failed from error
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Fetched:
+    def get(self, key: str, start: int = 0, end: int | None = None) -> FetchedObject:
         """Return the object, or the bytes [start, end) of it, of which there is at least one.
 
         Raises:
@@ -115,7 +115,7 @@ class S3Transfer:
             whole = self.get(key)
             return whole._replace(body=whole.body[start:end])
 
-    def head(self, key: str) -> Fetched:
+    def head(self, key: str) -> FetchedObject:
         """Return what S3 says of the object, without its body.
 
         Raises:
@@ -164,7 +164,7 @@ class S3Transfer:
             credential_provider=self._credentials,
         )
 
-    def _fetched(self, key: str, options: Any, operation: str) -> Fetched:
+    def _fetched(self, key: str, options: Any, operation: str) -> FetchedObject:
         try:
             found = obstore.get(self._store, key, options=options)
             body = found.bytes().to_bytes()
@@ -174,7 +174,7 @@ class S3Transfer:
             raise self._translated(error, operation) from error
         # obstore gives standard headers beside the metadata, and only their names have capitals.
         metadata = {name: value for name, value in found.attributes.items() if name == name.lower()}
-        return Fetched(body, metadata, found.meta["size"], _ms_of(found.meta["last_modified"]))
+        return FetchedObject(body, metadata, found.meta["size"], _ms_of(found.meta["last_modified"]))
 
     def _credentials(self) -> S3Credential:
         """Return the credentials for the next requests.

@@ -86,7 +86,7 @@ class Combiner:
 
     # Rivals
 
-    def meet(self) -> None:
+    def meet_rivals(self) -> None:
         """Note that other processes append here."""
         self._met_at = self._now()
 
@@ -113,7 +113,7 @@ class Combiner:
 
     def concede(self) -> None:
         """Go on after a create that was lost: offer what waits, or look again soon for what was offered."""
-        self.meet()
+        self.meet_rivals()
         if self.own:
             self._bound = None
             self._soon()
@@ -333,7 +333,7 @@ class Combiner:
                 partition.open()
             if not self._is_direct():
                 self.round.forget_written()  # other processes are likely to have moved the round
-            view = self.round.look()
+            view = self.round.read_view()
         except NoRound:
             view = None
             self.own.lose(self.own.unanswered())
@@ -354,7 +354,7 @@ class Combiner:
         self._has_taken = self._has_rivals(view)
         if self._has_taken:
             self._taken_at = self._now()
-            self.meet()
+            self.meet_rivals()
         if all(offer.id in view.moved.done for offer in view.offers):
             self.own.clear()
             return bool(self.own)

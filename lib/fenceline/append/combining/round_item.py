@@ -101,7 +101,7 @@ class RoundItem:
         """Read the round again before the next write: other processes are likely to have moved it."""
         self._written = None
 
-    def look(self) -> RoundView | None:
+    def read_view(self) -> RoundView | None:
         """Return the round at the log's end beside the offers; ``None`` if it is ahead of the log as it is known.
 
         Raises:

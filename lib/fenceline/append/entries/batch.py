@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fenceline import limits
 from fenceline.append.admission_answer import AskCoordinator
-from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, check_append
+from fenceline.append.checks import AdmitFirst, Duplicate, RefusedBatch, Terms, check_append
 from fenceline.append.entries.access_markers import shared_marker
 from fenceline.append.entries.entry import Entry, Outcome, StoredBatch
 from fenceline.errors import (
@@ -150,7 +150,7 @@ class BatchEntry(Entry):
             )
         if isinstance(verdict, AdmitFirst | AskCoordinator):
             return verdict
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, RefusedBatch):
             return verdict.error
         append_time = now_ms if self.is_log_append_time else None
         body = stamp(

@@ -15,8 +15,8 @@ from fenceline import limits
 from fenceline.append.entries.entry import Entry, Marked, Outdated, StoredBatch, stored_marker
 from fenceline.errors import InvalidRequestError, ThrottledError
 from fenceline.format import control
-from fenceline.format.region_markers import Request, Response, Skip, SnapshotMark, Updates
-from fenceline.log.region_state import Asked, Origin, Unanswered
+from fenceline.format.region_markers import Skip, SnapshotMark, SnapshotRequest, SnapshotResponse, Updates
+from fenceline.log.region_state import OpenSnapshotRequest, Origin, Unanswered
 from fenceline.log.state import PartitionState, TentativeState
 
 
@@ -34,7 +34,7 @@ class _RegionMarkerEntry(Entry):
 class RequestEntry(_RegionMarkerEntry):
     """The REQUEST that begins a snapshot."""
 
-    request: Request
+    request: SnapshotRequest
 
     def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | Outdated | ThrottledError:
         """Return the marker as it would be stored, that the log has it, or that too many are under way."""
@@ -71,7 +71,9 @@ class ResponseEntry(_RegionMarkerEntry):
         if state.is_sealed or asked not in state.regions.unanswered:
             return Outdated()
         # model: Snapshot, "the position of the REQUEST"
-        answer = Response(asked.snapshot_id, asked.origin, self.topic_id, asked.position, asked.origins, asked.taken)
+        answer = SnapshotResponse(
+            asked.snapshot_id, asked.origin, self.topic_id, asked.position, asked.origins, asked.taken
+        )
         return stored_marker(state, control.SNAPSHOT_RESPONSE, answer.to_value(), now_ms)
 
 
@@ -80,7 +82,7 @@ class SnapshotEntry(_RegionMarkerEntry):
     """The SNAPSHOT that completes a REQUEST, once the log has what the answers of the other regions name.
 
     Args:
-        regions: Those of the topic; see ``Asked.is_final``.
+        regions: Those of the topic; see ``OpenSnapshotRequest.is_final``.
     """
 
     snapshot_id: str
@@ -100,7 +102,7 @@ class SnapshotEntry(_RegionMarkerEntry):
         return stored_marker(state, control.SNAPSHOT, _completed(asked, asked.local, is_final).to_value(), now_ms)
 
 
-def _completed(asked: Asked, local: int, is_final: bool) -> SnapshotMark:
+def _completed(asked: OpenSnapshotRequest, local: int, is_final: bool) -> SnapshotMark:
     positions = {region: (answer.topic_id, answer.position) for region, answer in asked.answers.items()}
     return SnapshotMark(asked.snapshot_id, local, positions, asked.starts, is_final)
 

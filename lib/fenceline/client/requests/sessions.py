@@ -15,7 +15,7 @@ from fenceline.answers import parse
 from fenceline.client.calls import public
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.transport import Effect
-from fenceline.client.types import AccessMode, Claim, Lease, Owned, Ownership, Producers, SessionState
+from fenceline.client.types import AccessMode, Claim, Lease, OwnedResource, Ownership, Producers, SessionState
 
 
 @public
@@ -147,7 +147,7 @@ class SessionRequests(Requests):
 
     def take(
         self, session_id: str, resources: Mapping[str, int | None], *, group: str | None = None
-    ) -> Sequence[Owned]:
+    ) -> Sequence[OwnedResource]:
         """Own ``resources``, each with a generation or ``None``, all of them or none.
 
         Raises:
@@ -160,7 +160,7 @@ class SessionRequests(Requests):
         ]
         body = given(session_id=session_id, group=group, resources=entries)
         answer = self._call("POST", "/v1/own", "repeatable", body=body)
-        return [parse(Owned, one) for one in answer["resources"]]
+        return [parse(OwnedResource, one) for one in answer["resources"]]
 
     def release(
         self,

@@ -11,7 +11,7 @@ from fenceline.errors import OutcomeUnknownError, RetryError, ViewMovedError
 from fenceline.model.table_order import Winners
 from fenceline_cli import positions, record_lines
 from fenceline_cli.codec_alone import load_codec
-from fenceline_cli.commands.consume.reading import Outages, Readers, Span, pages_through, read_up_to
+from fenceline_cli.commands.consume.reading import Outages, Readers, ReadingEnd, pages_through, read_up_to
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -156,7 +156,9 @@ def consume(
             _consume_subscription(client, topic, subscription, some, start, follow, isolation, session, lines, outages)
             return
         starts = {number: begin.offset_in(client, topic, number, isolation) for number in partitions}
-        ends = {number: Span.of(client, topic, number, end, isolation, is_following=follow) for number in partitions}
+        ends = {
+            number: ReadingEnd.of(client, topic, number, end, isolation, is_following=follow) for number in partitions
+        }
         if compacted:
             for number, offset in starts.items():
                 _consume_compacted(client, topic, number, offset, ends[number], isolation, lines)
@@ -170,7 +172,7 @@ def consume(
             lines,
             is_following=follow,
             outages=Outages(client, topic, len(partitions)),
-            of_new=Span.of_new(end),
+            of_new=ReadingEnd.of_new(end),
         )
 
 
@@ -256,7 +258,7 @@ def _acknowledge(subscriber: Subscriber, partition: int, offset: int, outages: O
 
 
 def _consume_compacted(
-    client: Client, topic: str, partition: int, offset: int, span: Span, isolation: Isolation, lines: Lines
+    client: Client, topic: str, partition: int, offset: int, span: ReadingEnd, isolation: Isolation, lines: Lines
 ) -> None:
     """Print a partition's compacted view, and the log after its horizon.
 

@@ -36,7 +36,7 @@ class _Pages(Protocol[RecordT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ReadingEnd:
     """The end of one partition's reading.
 
     Attributes:
@@ -52,30 +52,30 @@ class Span:
     @staticmethod
     def of(
         client: Client, topic: str, partition: int, end: Position | None, isolation: Isolation, *, is_following: bool
-    ) -> Span:
+    ) -> ReadingEnd:
         if end is None:
-            return Span()
+            return ReadingEnd()
         if end.kind == "time":
             found = client.offset_at(topic, partition, end.number)
             if found is None:
-                return Span(time_ms=end.number) if is_following else Span()
+                return ReadingEnd(time_ms=end.number) if is_following else ReadingEnd()
             offset = found[0]
         else:
             offset = end.offset_in(client, topic, partition, isolation)
         # What is not decided yet is not there for a reader of committed records.
-        return Span(offset, is_there=offset <= end_of(client.offsets(topic, partition).bounds, isolation))
+        return ReadingEnd(offset, is_there=offset <= end_of(client.offsets(topic, partition).bounds, isolation))
 
     @staticmethod
-    def of_new(end: Position | None) -> Span | None:
+    def of_new(end: Position | None) -> ReadingEnd | None:
         """Return the end of a partition that is added while the command reads; ``None`` if nothing of it is printed.
 
         What is printed up to the present end, or up to a distance before it, has nothing of such a partition.
         """
         if end is None:
-            return Span()
+            return ReadingEnd()
         if end.kind == "time":
-            return Span(time_ms=end.number)
-        return Span(end.number) if end.kind == "offset" else None
+            return ReadingEnd(time_ms=end.number)
+        return ReadingEnd(end.number) if end.kind == "offset" else None
 
     def within(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
         """Return the records that come before the end, in their order."""
@@ -94,12 +94,12 @@ class Span:
 def read_up_to(
     readers: Readers,
     starts: Mapping[int, int],
-    spans: Mapping[int, Span],
+    spans: Mapping[int, ReadingEnd],
     lines: Lines,
     *,
     is_following: bool,
     outages: Outages,
-    of_new: Span | None = None,
+    of_new: ReadingEnd | None = None,
 ) -> None:
     """Print each partition from its start up to its end. A reader that follows goes on after outages.
 
@@ -134,12 +134,12 @@ def pages_through(reader: _Pages[RecordT], outages: Outages | None) -> Iterator[
 def _read(
     readers: Readers,
     starts: Mapping[int, int],
-    spans: Mapping[int, Span],
+    spans: Mapping[int, ReadingEnd],
     lines: Lines,
     *,
     is_following: bool,
     outages: Outages | None = None,
-    of_new: Span | None = None,
+    of_new: ReadingEnd | None = None,
 ) -> None:
     left, passed = set(starts), {number for number in spans if number not in starts}
     with readers(starts, is_following) as reader:

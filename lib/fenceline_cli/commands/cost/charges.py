@@ -64,7 +64,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RequestCost:
     """The cost of one kind of request."""
 
     batch: str

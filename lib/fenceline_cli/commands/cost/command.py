@@ -23,7 +23,7 @@ from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep
 from fenceline_cli.commands.cost import prices
 from fenceline_cli.commands.cost import regions as between_regions
-from fenceline_cli.commands.cost.charges import Counted, Row, function_dollars
+from fenceline_cli.commands.cost.charges import Counted, RequestCost, function_dollars
 from fenceline_cli.commands.cost.fast_clock import JumpingRuntime
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import print_json, print_rows
@@ -95,7 +95,7 @@ def cost(
     typer.echo(f"list prices of {prices.REGION}, {prices.DATE}; without traffic out of the region{traffic}")
 
 
-def measured(kib: int) -> list[Row]:
+def measured(kib: int) -> list[RequestCost]:
     """Count appends of batches of ``kib`` KiB, one in a request, and reading them back."""
     runtime, counted = JumpingRuntime(), Counted()  # nothing is counted that only a slow machine makes due
     around = len(encode([Record(bytes(kib * KIB))], now_ms=runtime.now_ms()).body) - kib * KIB
@@ -125,13 +125,15 @@ def measured(kib: int) -> list[Row]:
         return [appended, fetched]
 
 
-def _row(kib: int, what: str, counted: Counted, requests: int, moved: int, body: int, duration_ms: float) -> Row:
+def _row(
+    kib: int, what: str, counted: Counted, requests: int, moved: int, body: int, duration_ms: float
+) -> RequestCost:
     """Return the cost of ``requests`` of one kind that moved ``moved`` bytes, each with a body of ``body`` bytes."""
     stores = counted.dollars / requests
     gateway = prices.API_REQUEST * -(-body // prices.API_REQUEST_BYTES)
     each = stores + gateway + function_dollars(duration_ms)
     per_request = {unit: round(count / requests, 3) for unit, count in sorted(counted.units.items())}
-    return Row(f"{kib} KiB", what, each * prices.MILLION, each * requests * prices.GIB / moved, per_request)
+    return RequestCost(f"{kib} KiB", what, each * prices.MILLION, each * requests * prices.GIB / moved, per_request)
 
 
 def idle_month(*, has_peers: bool = False) -> float:

@@ -27,7 +27,7 @@ from fenceline.observed import ObservedObjects
 from fenceline.regions.peer import Peer, PeerTopic
 from fenceline.service.log import Log
 from fenceline_cli.commands.cost import prices
-from fenceline_cli.commands.cost.charges import Counted, Row, function_dollars
+from fenceline_cli.commands.cost.charges import Counted, RequestCost, function_dollars
 from fenceline_cli.commands.cost.fast_clock import JumpingRuntime
 
 KIB = 1024
@@ -58,7 +58,7 @@ class Between:
     """
 
     regions: int
-    rows: Sequence[Row]
+    rows: Sequence[RequestCost]
     snapshot: float
     snapshot_counted: dict[str, float]
     quiet_month: float
@@ -130,7 +130,7 @@ def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
     )
 
 
-def _replicated(regions: int, kib: int, batches: int) -> Row:
+def _replicated(regions: int, kib: int, batches: int) -> RequestCost:
     """Count what ``batches`` appends of ``kib`` KiB cost until they are in all other regions, for each of them."""
     looks = APPENDS if batches == 1 else 1
     with _Regions(regions) as world:
@@ -145,7 +145,7 @@ def _replicated(regions: int, kib: int, batches: int) -> Row:
         each = world.dollars / requests
         what = f"replicate to {regions - 1}, " + ("each at once" if batches == 1 else "1 MiB at once")
         per_gib = each * requests * prices.GIB / stored
-        return Row(f"{kib} KiB", what, each * prices.MILLION, per_gib, world.per(requests))
+        return RequestCost(f"{kib} KiB", what, each * prices.MILLION, per_gib, world.per(requests))
 
 
 class _Regions:

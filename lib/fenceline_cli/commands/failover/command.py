@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fenceline.errors import FencelineError
-from fenceline_cli.commands.failover.plan import Plan, link_in, make_plan, subscription_in, warnings_of
+from fenceline_cli.commands.failover.plan import MovePlan, link_in, make_plan, subscription_in, warnings_of
 from fenceline_cli.options import AsJson, IsSure, confirm
 from fenceline_cli.output import RegionError, RegionSilentError, print_json, print_rows
 from fenceline_cli.region_options import RegionUrl, check_region, connect_to, naming, region_url
@@ -132,7 +132,7 @@ def _warned(as_json: bool, *warnings: str) -> list[str]:
     return [*warnings]
 
 
-def _show(plan: Plan, left: str, right: str) -> None:
+def _show(plan: MovePlan, left: str, right: str) -> None:
     columns = ("partition", f"mark in {left}", f"backlog in {left}", f"mark in {right}", f"backlog in {right}")
     rows = [
         tuple(
@@ -144,7 +144,7 @@ def _show(plan: Plan, left: str, right: str) -> None:
     print_rows((*columns, "repeats"), [(*row, one.repeats) for row, one in zip(rows, plan.partitions, strict=True)])
 
 
-def _reverse(plan: Plan, client: Client, topic: str, right: str) -> RegionStatus | None:
+def _reverse(plan: MovePlan, client: Client, topic: str, right: str) -> RegionStatus | None:
     """Return how the region that is left sees the other one; ``None`` if that is not known."""
     if plan.silence is None:
         with suppress(FencelineError):
@@ -152,13 +152,15 @@ def _reverse(plan: Plan, client: Client, topic: str, right: str) -> RegionStatus
     return None
 
 
-def _how_many(plan: Plan) -> str:
+def _how_many(plan: MovePlan) -> str:
     created = ", from the log start on" if plan.is_created else ""
     records = "1 record repeats" if plan.repeats == 1 else f"{plan.repeats} records repeat"
     return f"{'at most' if plan.is_bound else 'about'} {records}{created}"
 
 
-def _snapshot(plan: Plan, from_client: Client, to_client: Client, topic: str, name: str, to_region: str) -> str | None:
+def _snapshot(
+    plan: MovePlan, from_client: Client, to_client: Client, topic: str, name: str, to_region: str
+) -> str | None:
     """Take a snapshot in the region that is left, and wait until the marks in the other one have followed it.
 
     Returns:
@@ -204,7 +206,7 @@ def _has_moved(from_client: Client, to_client: Client, topic: str, name: str, to
     return True
 
 
-def _tell(plan: Plan, left: RegionUrl, client: Client, topic: str, name: str, region: str) -> str | None:
+def _tell(plan: MovePlan, left: RegionUrl, client: Client, topic: str, name: str, region: str) -> str | None:
     """Set the active region in the region that is left; return why that was not possible."""
     if plan.left is None:
         return plan.silence or f"it has no such {plan.lacked}"
@@ -216,7 +218,7 @@ def _tell(plan: Plan, left: RegionUrl, client: Client, topic: str, name: str, re
     return None
 
 
-def _document(plan: Plan, after: Plan, snapshot_id: str | None, untold: str | None) -> dict[str, Any]:
+def _document(plan: MovePlan, after: MovePlan, snapshot_id: str | None, untold: str | None) -> dict[str, Any]:
     return {
         "answered": plan.silence is None,
         "last_seen_at": plan.last_seen_at,

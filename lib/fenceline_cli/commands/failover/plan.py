@@ -45,7 +45,7 @@ class PartitionMarks:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """A move, as it looks before it is made.
 
     Attributes:
@@ -91,7 +91,7 @@ class Plan:
 
 def make_plan(
     topic: str, name: str, left: tuple[RegionUrl, Client], right: tuple[RegionUrl, Client], silence: str | None
-) -> Plan:
+) -> MovePlan:
     """Return what moving a subscription from ``left`` to ``right`` would do.
 
     Args:
@@ -130,7 +130,7 @@ def make_plan(
     with naming(target, "--to"):
         partitions = _marks_of(to_client, topic, here, there, described.partitions)
         link = link_in(to_client, topic, source.region)
-    return Plan(partitions, silence, here, lacked, there, link)
+    return MovePlan(partitions, silence, here, lacked, there, link)
 
 
 def link_in(client: Client, topic: str, region: str) -> RegionStatus | None:
@@ -185,7 +185,7 @@ def _beginning(client: Client, topic: str, partition: int) -> tuple[int, int]:
     )
 
 
-def warnings_of(plan: Plan, source: RegionUrl, right: str, reverse: RegionStatus | None) -> Iterator[str]:
+def warnings_of(plan: MovePlan, source: RegionUrl, right: str, reverse: RegionStatus | None) -> Iterator[str]:
     """Yield what is wrong with a move from a region to region ``right``.
 
     Args:

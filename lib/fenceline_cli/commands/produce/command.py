@@ -103,7 +103,7 @@ def produce(
         )
         with Stop() as stop:
             watch = Watch(producer, url, file=file, bytes_read=source.bytes_read, on_failure=stop.now)
-            stored = Stored(topic, as_json=as_json) if verbose or as_json else None
+            stored = StoredLines(topic, as_json=as_json) if verbose or as_json else None
             with suppress(GraceOver), producer, watch:
                 _send(producer, watch, inputs.records_of(stop.blocks(source), parse), partition, stored)
         count = producer.acknowledged
@@ -116,7 +116,7 @@ def produce(
     typer.echo(f"produced {count} records to {topic} in {seconds:.1f} s ({count / seconds:,.0f} records/s)")
 
 
-class Stored:
+class StoredLines:
     """The lines that say where records were stored, in the order in which they were given."""
 
     def __init__(self, topic: str, *, as_json: bool) -> None:
@@ -141,7 +141,7 @@ class Stored:
 
 
 def _send(
-    producer: Producer, watch: Watch, records: Iterable[list[Record]], partition: int | None, stored: Stored | None
+    producer: Producer, watch: Watch, records: Iterable[list[Record]], partition: int | None, stored: StoredLines | None
 ) -> None:
     """Send all records, or those that were read before a stop, and wait for their acknowledgements.
 
@@ -172,7 +172,7 @@ def _send(
             stored.show(is_all=True)
 
 
-def _send_each(producer: Producer, records: Iterable[Record], partition: int | None, stored: Stored) -> None:
+def _send_each(producer: Producer, records: Iterable[Record], partition: int | None, stored: StoredLines) -> None:
     for one in records:
         stored.add(
             producer.send(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from fenceline_cli.signal_handlers import SignalHandlers
 
 if TYPE_CHECKING:
-    from fenceline_cli.inputs import Source
+    from fenceline_cli.inputs import LineSource
 
 GRACE_S = 2.0
 
@@ -62,7 +62,7 @@ class Stop(SignalHandlers):
         self._is_stopped = True
         os.write(self._write_end, b".")
 
-    def blocks(self, source: Source) -> Iterator[bytes]:
+    def blocks(self, source: LineSource) -> Iterator[bytes]:
         """Yield the bytes of ``source``, as they come, up to its end.
 
         Raises:

@@ -13,7 +13,7 @@ from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.topic_item import topic_from_item
 from fenceline.model.topic import Topic
-from fenceline.recovery.lost_items import Lost, lost_segments, lost_topics
+from fenceline.recovery.lost_items import LostIncarnation, lost_segments, lost_topics
 from fenceline.recovery.rebuild import rebuild as rebuild_items
 from fenceline.recovery.verify import Verified, verify_partition
 from fenceline.settings import Settings
@@ -134,12 +134,12 @@ def _row(found: Verified) -> tuple[object, ...]:
     )
 
 
-def _all_lost(context: Context) -> Iterator[Lost]:
+def _all_lost(context: Context) -> Iterator[LostIncarnation]:
     yield from lost_topics(context)
     yield from lost_segments(context)
 
 
-def _lost(one: Lost, settings: Settings) -> Verified:
+def _lost(one: LostIncarnation, settings: Settings) -> Verified:
     problem = one.problem
     if one.topic is not None:
         advice = f"end every server, then '{rebuild_command(settings)}' into an empty item store"

@@ -33,7 +33,7 @@ COLUMNS = ("topic", "partition", "origin", "origin_topic_id", "first_number", "l
 TERMINAL_COLUMNS = ("topic", "partition", "origin", "id", "numbers", "records", "result")
 
 
-class Row(NamedTuple):
+class ComparedOrigin(NamedTuple):
     """The result for one origin in one partition; without ``found``, nothing could be compared, as ``why`` says.
 
     Attributes:
@@ -86,34 +86,34 @@ def _topics(own: ComparedRegion, peer: ComparedRegion, name: str | None) -> Iter
     yield found
 
 
-def _only_there(own: ComparedRegion, peer: ComparedRegion) -> Iterator[Row]:
+def _only_there(own: ComparedRegion, peer: ComparedRegion) -> Iterator[ComparedOrigin]:
     """Yield a row for each topic of the peer that names the own region, which has no such topic."""
     here = {one.name for one in own.topics()}
     for one in peer.topics():
         if own.region in one.regions and one.name not in here:
-            yield Row(one.name, None, None, f"{own.region} has no such topic", is_lacking=True)
+            yield ComparedOrigin(one.name, None, None, f"{own.region} has no such topic", is_lacking=True)
 
 
-def _compared(own: ComparedRegion, peer: ComparedRegion, topic: Topic, *, is_only: bool) -> Iterator[Row]:
+def _compared(own: ComparedRegion, peer: ComparedRegion, topic: Topic, *, is_only: bool) -> Iterator[ComparedOrigin]:
     try:
         there = peer.topic(topic.name)
     except UnknownTopicOrPartitionError:
         if is_only:
             raise CommandError(f"{peer.region} has no topic {topic.name}; create it there with --regions") from None
-        yield Row(topic.name, None, None, f"{peer.region} has no such topic", is_lacking=True)
+        yield ComparedOrigin(topic.name, None, None, f"{peer.region} has no such topic", is_lacking=True)
         return
     for number in range(max(topic.partitions, there.partitions)):
         if number >= min(topic.partitions, there.partitions):
             lacking, having = (own, peer) if number >= topic.partitions else (peer, own)
             is_lacking = keeps_records(having.partition(topic.name, number))
-            yield Row(topic.name, number, None, f"{lacking.region} has no such partition", is_lacking)
+            yield ComparedOrigin(topic.name, number, None, f"{lacking.region} has no such partition", is_lacking)
             continue
         sides = own.partition(topic.name, number), peer.partition(topic.name, number)
         bounds = [side.bounds() for side in sides]
         total = sum(one.last_stable_offset - one.log_start_offset for one in bounds)
         with bar(f"{topic.name}/{number}", total) as advance:
             found = compare(number, *sides, on_progress=advance)
-        yield from (Row(topic.name, number, one) for one in found)
+        yield from (ComparedOrigin(topic.name, number, one) for one in found)
 
 
 def _show_on_terminal(rows: Sequence[tuple[object, ...]]) -> None:
@@ -129,7 +129,7 @@ def _show_on_terminal(rows: Sequence[tuple[object, ...]]) -> None:
             typer.echo(f"{row[0]}/{row[1]} {row[2]} {result}: {why}")
 
 
-def _row(row: Row) -> tuple[object, ...]:
+def _row(row: ComparedOrigin) -> tuple[object, ...]:
     found, partition = row.found, "all" if row.partition is None else row.partition
     if found is None:
         return row.topic, partition, "", "", "", "", 0, f"{'DIFFERS' if row.differs else 'not compared'}: {row.why}"
@@ -140,7 +140,7 @@ def _row(row: Row) -> tuple[object, ...]:
     return row.topic, partition, *found.life, *numbers, found.records, result
 
 
-def _document(row: Row) -> dict[str, Any]:
+def _document(row: ComparedOrigin) -> dict[str, Any]:
     found = row.found
     if found is None:
         return {

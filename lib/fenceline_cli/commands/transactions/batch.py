@@ -36,7 +36,7 @@ _PAUSE_S = 0.5  # between two tries to read from a service that is away
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PartitionRecords:
     """Records of one partition, at least one, and the position right after them."""
 
     partition: int
@@ -45,7 +45,7 @@ class Page:
 
 
 @dataclass(slots=True)
-class Batch:
+class RecordGroup:
     """Records that are processed together.
 
     Attributes:
@@ -60,17 +60,17 @@ class Batch:
     def is_full(self, records_max: int) -> bool:
         return len(self.records) >= records_max or self.bytes >= _BYTES_MAX or len(self.offsets) >= PARTITIONS_MAX
 
-    def take(self, page: Page, records_max: int) -> Page | None:
+    def take(self, page: PartitionRecords, records_max: int) -> PartitionRecords | None:
         """Take as many records of ``page`` as fit, and return the rest."""
         fitting = page.records[: records_max - len(self.records)]
         self.records += [(page.partition, record) for record in fitting]
         self.bytes += sum(len(record.value or b"") + len(record.key or b"") for record in fitting)
         rest = page.records[len(fitting) :]
         self.offsets[page.partition] = fitting[-1].offset + 1 if rest else page.position
-        return Page(page.partition, rest, page.position) if rest else None
+        return PartitionRecords(page.partition, rest, page.position) if rest else None
 
 
-def write_lines(batch: Batch, format_: Format, topic: str, file: BinaryIO) -> None:
+def write_lines(batch: RecordGroup, format_: Format, topic: str, file: BinaryIO) -> None:
     """Write a line for each record of ``batch``.
 
     Raises:
@@ -129,7 +129,7 @@ class Feed:
         self._reader = reader
         self._records_max = records_max
         self._on_away = on_away
-        self._pages: Queue[Page | BaseException] = Queue(_PAGES_AHEAD)
+        self._pages: Queue[PartitionRecords | BaseException] = Queue(_PAGES_AHEAD)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._read, name="fenceline-feed", daemon=True)
 
@@ -149,21 +149,21 @@ class Feed:
         with suppress(Full):
             self._pages.put_nowait(error)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RecordGroup]:
         """Yield batches until the reader ends; raises as it does."""
-        page: Page | BaseException | None = None
+        page: PartitionRecords | BaseException | None = None
         while True:
             page = page or self._pages.get()
             if isinstance(page, _Ended):
                 return
             if isinstance(page, BaseException):
                 raise page
-            batch = Batch()
-            while isinstance(page, Page) and not batch.is_full(self._records_max):
+            batch = RecordGroup()
+            while isinstance(page, PartitionRecords) and not batch.is_full(self._records_max):
                 page = batch.take(page, self._records_max) or self._come(batch)
             yield batch
 
-    def _come(self, batch: Batch) -> Page | BaseException | None:
+    def _come(self, batch: RecordGroup) -> PartitionRecords | BaseException | None:
         """Return what has come for ``batch``, if it is not full."""
         with suppress(Empty):
             return None if batch.is_full(self._records_max) else self._pages.get_nowait()
@@ -188,7 +188,7 @@ class Feed:
         """Read to the reader's end, and return True; return False if it is to be tried again from there on."""
         try:
             for partition, records in self._reader.pages():
-                if not self._put(Page(partition, records, self._reader.positions[partition])):
+                if not self._put(PartitionRecords(partition, records, self._reader.positions[partition])):
                     break
         except RetryError as error:
             if self._on_away is None:
@@ -198,7 +198,7 @@ class Feed:
             return self._is_closed.is_set()
         return True
 
-    def _put(self, page: Page | BaseException) -> bool:
+    def _put(self, page: PartitionRecords | BaseException) -> bool:
         """Wait for room, and return True unless the feed was closed."""
         while not self._is_closed.is_set():
             with suppress(Full):

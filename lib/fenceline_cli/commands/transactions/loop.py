@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from fenceline.errors import FixError, RetryError, UnknownTopicOrPartitionError, UnstableOffsetCommitError
-from fenceline_cli.commands.transactions.batch import Batch, Feed, read_records, write_lines
+from fenceline_cli.commands.transactions.batch import Feed, RecordGroup, read_records, write_lines
 from fenceline_cli.commands.transactions.batch_command import run_command
 from fenceline_cli.options import InitialPosition, partitions_of
 
@@ -83,7 +83,7 @@ class Progress:
         return f"{were} committed, {read} read and {self.written} written"
 
 
-class Run:
+class JobRun:
     """One run: what it was asked to do, and how far it came."""
 
     def __init__(self, client: Client, job: Job, progress: Progress, signals: Signals) -> None:
@@ -170,7 +170,7 @@ class Run:
             typer.echo(f"waiting for the server: {error.code}: {error.detail}; the command tries again", err=True)
         self._is_away_told = True
 
-    def _process(self, batch: Batch, producer: TransactionalProducer, session: Session) -> None:
+    def _process(self, batch: RecordGroup, producer: TransactionalProducer, session: Session) -> None:
         job = self._job
         with tempfile.TemporaryFile() as stdin:
             write_lines(batch, job.format, job.source, stdin)
@@ -179,7 +179,7 @@ class Run:
                 self._commit(batch, read_records(printed, job.format), producer, session)
 
     def _commit(
-        self, batch: Batch, output: Iterable[list[Record]], producer: TransactionalProducer, session: Session
+        self, batch: RecordGroup, output: Iterable[list[Record]], producer: TransactionalProducer, session: Session
     ) -> None:
         job, written = self._job, 0
         try:
@@ -203,7 +203,7 @@ class Run:
 class _Added:
     """The partitions that are added to the input while a run goes on."""
 
-    def __init__(self, run: Run, first: int, session: Session, reader: Reader, feed: Feed) -> None:
+    def __init__(self, run: JobRun, first: int, session: Session, reader: Reader, feed: Feed) -> None:
         self._run = run
         self._owned_to = self._read_to = first
         self._session = session
@@ -240,7 +240,7 @@ class _Added:
             self._read_to = self._owned_to
 
 
-def with_progress(batches: Iterable[Batch], progress: Progress) -> Iterator[Batch]:
+def with_progress(batches: Iterable[RecordGroup], progress: Progress) -> Iterator[RecordGroup]:
     """Yield the batches, and on a terminal print the progress now and then."""
     before = time.monotonic()
     for batch in batches:

@@ -110,14 +110,14 @@ def run(
     if transactional_id is None:
         transactional_id = _default_id(group, target)
     load_codec()
-    from fenceline_cli.commands.transactions.loop import Job, Progress, Run  # only here: help needs no records
+    from fenceline_cli.commands.transactions.loop import Job, JobRun, Progress  # only here: help needs no records
 
     job = Job(source, target, group, transactional_id, format_, command, start, records_max, in_ms(timeout), once)
     done = Progress()
     with Signals() as signals:
         try:
             with connect(url) as client:
-                Run(client, job, done, signals).go()
+                JobRun(client, job, done, signals).go()
         except Interrupted as stop:
             rest = "; one more may have been, since its answer did not come" if done.is_committing else ""
             typer.echo(f"interrupted: {done}{rest}", err=True)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.access.ownership.decision import Granted, Owner, decide, released, taken
+from fenceline.access.ownership.decision import CurrentOwner, Granted, decide, owned_by, released
 from fenceline.access.resources import (
     OwnershipItem,
     Resource,
@@ -32,62 +32,62 @@ OWNED, SEVERED, KEPT = "OWNED", "SEVERED", "KEPT"
 STALE, BUSY = "STALE_GENERATION", "RESOURCE_OWNED"
 
 # (row of the table, live owner, last granted, asked) -> (result, generation)
-ROWS: list[tuple[str, Owner, int, int | None, str, int]] = [
-    ("none, none", Owner.NONE, LAST, None, OWNED, LAST + 1),
-    ("none, none: first ever 1", Owner.NONE, 0, None, OWNED, 1),
-    ("none, none: just below the top", Owner.NONE, TOP - 1, None, OWNED, TOP),
-    ("none, none: at the top", Owner.NONE, TOP, None, STALE, TOP),
-    ("none, g equal", Owner.NONE, LAST, LAST, OWNED, LAST),
-    ("none, g higher", Owner.NONE, LAST, LAST + 9, OWNED, LAST + 9),
-    ("none, g: first ever any", Owner.NONE, 0, 77, OWNED, 77),
-    ("none, g: the top", Owner.NONE, TOP, TOP, OWNED, TOP),
-    ("none, g lower", Owner.NONE, LAST, LAST - 1, STALE, LAST),
-    ("other, g lower", Owner.OTHER, LAST, LAST - 1, STALE, LAST),
-    ("other, none", Owner.OTHER, LAST, None, BUSY, LAST),
-    ("other, none: at the top", Owner.OTHER, TOP, None, BUSY, TOP),
-    ("other, g equal", Owner.OTHER, LAST, LAST, SEVERED, LAST),
-    ("other, g higher", Owner.OTHER, LAST, LAST + 1, SEVERED, LAST + 1),
-    ("none, 0", Owner.NONE, LAST, 0, OWNED, 1),
-    ("none, 0: first ever", Owner.NONE, 0, 0, OWNED, 1),
-    ("other, 0", Owner.OTHER, LAST, 0, SEVERED, 1),
-    ("other, 0: at the top", Owner.OTHER, TOP, 0, SEVERED, 1),
-    ("the same session, none", Owner.SAME, LAST, None, KEPT, LAST),
-    ("the same session, none: at the top", Owner.SAME, TOP, None, KEPT, TOP),
-    ("the same session, equal", Owner.SAME, LAST, LAST, KEPT, LAST),
-    ("the same session, higher", Owner.SAME, LAST, LAST + 3, KEPT, LAST + 3),
-    ("the same session, lower", Owner.SAME, LAST, LAST - 1, STALE, LAST),
-    ("the same session, 0", Owner.SAME, LAST, 0, KEPT, 1),
+ROWS: list[tuple[str, CurrentOwner, int, int | None, str, int]] = [
+    ("none, none", CurrentOwner.NONE, LAST, None, OWNED, LAST + 1),
+    ("none, none: first ever 1", CurrentOwner.NONE, 0, None, OWNED, 1),
+    ("none, none: just below the top", CurrentOwner.NONE, TOP - 1, None, OWNED, TOP),
+    ("none, none: at the top", CurrentOwner.NONE, TOP, None, STALE, TOP),
+    ("none, g equal", CurrentOwner.NONE, LAST, LAST, OWNED, LAST),
+    ("none, g higher", CurrentOwner.NONE, LAST, LAST + 9, OWNED, LAST + 9),
+    ("none, g: first ever any", CurrentOwner.NONE, 0, 77, OWNED, 77),
+    ("none, g: the top", CurrentOwner.NONE, TOP, TOP, OWNED, TOP),
+    ("none, g lower", CurrentOwner.NONE, LAST, LAST - 1, STALE, LAST),
+    ("other, g lower", CurrentOwner.OTHER, LAST, LAST - 1, STALE, LAST),
+    ("other, none", CurrentOwner.OTHER, LAST, None, BUSY, LAST),
+    ("other, none: at the top", CurrentOwner.OTHER, TOP, None, BUSY, TOP),
+    ("other, g equal", CurrentOwner.OTHER, LAST, LAST, SEVERED, LAST),
+    ("other, g higher", CurrentOwner.OTHER, LAST, LAST + 1, SEVERED, LAST + 1),
+    ("none, 0", CurrentOwner.NONE, LAST, 0, OWNED, 1),
+    ("none, 0: first ever", CurrentOwner.NONE, 0, 0, OWNED, 1),
+    ("other, 0", CurrentOwner.OTHER, LAST, 0, SEVERED, 1),
+    ("other, 0: at the top", CurrentOwner.OTHER, TOP, 0, SEVERED, 1),
+    ("the same session, none", CurrentOwner.SAME, LAST, None, KEPT, LAST),
+    ("the same session, none: at the top", CurrentOwner.SAME, TOP, None, KEPT, TOP),
+    ("the same session, equal", CurrentOwner.SAME, LAST, LAST, KEPT, LAST),
+    ("the same session, higher", CurrentOwner.SAME, LAST, LAST + 3, KEPT, LAST + 3),
+    ("the same session, lower", CurrentOwner.SAME, LAST, LAST - 1, STALE, LAST),
+    ("the same session, 0", CurrentOwner.SAME, LAST, 0, KEPT, 1),
     # A live exclusive producer owns with the last granted generation, 0 if there was none.
-    ("a producer, none", Owner.OTHER, 0, None, BUSY, 0),
-    ("a producer, g", Owner.OTHER, 0, 1, SEVERED, 1),
-    ("a producer, 0", Owner.OTHER, 0, 0, SEVERED, 1),
-    ("the same session's producer, none", Owner.SAME, 0, None, KEPT, 1),
-    ("the same session's producer, g", Owner.SAME, 0, 4, KEPT, 4),
+    ("a producer, none", CurrentOwner.OTHER, 0, None, BUSY, 0),
+    ("a producer, g", CurrentOwner.OTHER, 0, 1, SEVERED, 1),
+    ("a producer, 0", CurrentOwner.OTHER, 0, 0, SEVERED, 1),
+    ("the same session's producer, none", CurrentOwner.SAME, 0, None, KEPT, 1),
+    ("the same session's producer, g", CurrentOwner.SAME, 0, 4, KEPT, 4),
 ]
 
 
-def told(owner: Owner, verdict: Granted | FencelineError) -> tuple[str, int]:
+def told(owner: CurrentOwner, verdict: Granted | FencelineError) -> tuple[str, int]:
     if isinstance(verdict, FencelineError):
         assert verdict.resource == "r"
         return verdict.code, verdict.generation
-    result = KEPT if verdict.is_kept else SEVERED if owner is Owner.OTHER else OWNED
+    result = KEPT if verdict.is_kept else SEVERED if owner is CurrentOwner.OTHER else OWNED
     return result, verdict.generation
 
 
 @pytest.mark.parametrize(
     ("owner", "last", "asked", "result", "generation"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS]
 )
-def test_each_row_of_the_table(owner: Owner, last: int, asked: int | None, result: str, generation: int) -> None:
+def test_each_row_of_the_table(owner: CurrentOwner, last: int, asked: int | None, result: str, generation: int) -> None:
     assert told(owner, decide("r", last, owner, asked)) == (result, generation)
 
 
 def test_a_stale_claim_is_told_what_was_asked_what_there_is_and_what_to_ask_for() -> None:
-    lower = decide("r", 5, Owner.NONE, 3)
+    lower = decide("r", 5, CurrentOwner.NONE, 3)
     assert isinstance(lower, FencelineError)
     assert lower.detail.startswith(
         "the resource's last granted generation is 5, and 3 is lower; claim it with 5 or more, or"
     )
-    full = decide("r", TOP, Owner.NONE, None)
+    full = decide("r", TOP, CurrentOwner.NONE, None)
     assert isinstance(full, FencelineError)
     assert (
         f"generation is {TOP}, and there is no higher one; claim it with generation {TOP} itself, or with 0"
@@ -98,29 +98,29 @@ def test_a_stale_claim_is_told_what_was_asked_what_there_is_and_what_to_ask_for(
 generations = st.integers(0, TOP) | st.integers(0, 9)
 
 
-@given(generations, st.sampled_from(Owner), st.none() | generations)
+@given(generations, st.sampled_from(CurrentOwner), st.none() | generations)
 def test_only_a_claim_with_0_brings_a_generation_down_and_only_a_claim_with_one_severs(
-    last: int, owner: Owner, asked: int | None
+    last: int, owner: CurrentOwner, asked: int | None
 ) -> None:
     verdict = decide("r", last, owner, asked)
     if isinstance(verdict, Granted):
         assert verdict.generation >= (1 if asked == 0 else max(last, 1))
         assert verdict.generation in (asked or 1, last + 1, last)
-        assert verdict.is_kept == (owner is Owner.SAME)
-        assert owner is not Owner.OTHER or asked is not None
+        assert verdict.is_kept == (owner is CurrentOwner.SAME)
+        assert owner is not CurrentOwner.OTHER or asked is not None
     else:
         assert verdict.next_step == "fix"
         assert verdict.generation == last
         assert isinstance(
             verdict, StaleGenerationError if asked is not None or last == TOP else ResourceOwnedError
-        ) or (owner is Owner.OTHER and asked is None)
+        ) or (owner is CurrentOwner.OTHER and asked is None)
 
 
 @given(generations, st.none() | generations)
 def test_the_same_request_repeated_by_the_owner_is_granted_the_same(last: int, asked: int | None) -> None:
-    first = decide("r", last, Owner.NONE, asked)
+    first = decide("r", last, CurrentOwner.NONE, asked)
     if isinstance(first, Granted):
-        assert decide("r", first.generation, Owner.SAME, asked) == Granted(first.generation, is_kept=True)
+        assert decide("r", first.generation, CurrentOwner.SAME, asked) == Granted(first.generation, is_kept=True)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 6), st.booleans()), max_size=20))
@@ -128,11 +128,17 @@ def test_a_token_only_grows_and_no_two_owners_have_the_same(claims: list[tuple[s
     """Generations restart at 0, owners come and go; the token differs for each spell of ownership."""
     item, tokens = OwnershipItem(), {}
     for session_id, asked, is_released in claims:
-        owner = Owner.NONE if item.session_id is None else Owner.SAME if item.session_id == session_id else Owner.OTHER
+        owner = (
+            CurrentOwner.NONE
+            if item.session_id is None
+            else CurrentOwner.SAME
+            if item.session_id == session_id
+            else CurrentOwner.OTHER
+        )
         verdict = decide("r", item.generation, owner, asked)
         if isinstance(verdict, Granted):
-            after = taken(item, verdict, session_id)
-            assert after.fencing_token == item.fencing_token + (0 if owner is Owner.SAME else 1)
+            after = owned_by(item, verdict, session_id)
+            assert after.fencing_token == item.fencing_token + (0 if owner is CurrentOwner.SAME else 1)
             assert tokens.setdefault(after.fencing_token, session_id) == session_id
             item = after
         if is_released and item.session_id == session_id:
@@ -141,14 +147,14 @@ def test_a_token_only_grows_and_no_two_owners_have_the_same(claims: list[tuple[s
 
 
 def test_an_owner_has_a_resource_since_it_took_it() -> None:
-    item = taken(OwnershipItem(), Granted(1), "a", now_ms=5)
-    assert taken(item, Granted(1, is_kept=True), "a", now_ms=9) == item
-    assert (item.since, taken(item, Granted(2), "b", now_ms=9).since, released(item).since) == (5, 9, None)
+    item = owned_by(OwnershipItem(), Granted(1), "a", now_ms=5)
+    assert owned_by(item, Granted(1, is_kept=True), "a", now_ms=9) == item
+    assert (item.since, owned_by(item, Granted(2), "b", now_ms=9).since, released(item).since) == (5, 9, None)
     assert OwnershipItem.from_value(item.to_value()) == item
 
 
 def test_a_partition_s_token_is_its_epoch_and_outlives_its_owner() -> None:
-    item = taken(OwnershipItem(3, 4, "old"), Granted(3), "new", token=9)
+    item = owned_by(OwnershipItem(3, 4, "old"), Granted(3), "new", token=9)
     assert item == OwnershipItem(3, 9, "new")
     assert released(item) == OwnershipItem(3, 9, None)
 
