@@ -101,7 +101,9 @@ class DirectSource:
 
     def _fetch(self, position: Origin | None) -> DirectSegments | None:
         topic = topic_of(self.partition, self.peer, self.peers)
-        for answers_left in reversed(range(ANSWERS_PER_FETCH)):
+        answers_left = ANSWERS_PER_FETCH
+        while True:
+            answers_left -= 1
             note, known = self._note_for(topic.topic_id, position), _in_life(position, topic.topic_id)
             answer = self._ask(known, note)
             if answer is not None and answer.topic_id != topic.topic_id:
@@ -130,7 +132,6 @@ class DirectSource:
                 return None
             if note is not None and resume.end <= note.to:
                 raise PeerProblem(f"the source's answers do not advance: position={answer.position}")
-        raise AssertionError
 
     def _ask(self, known: Origin | None, note: ScanNote | None) -> SegmentList | None:
         """Return the source's segments from where nothing was looked at; ``None`` if it has no such partition.
