@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import NoReturn, TypeVar
 
 from fenceline import limits
+from fenceline.backoff import Backoff
 from fenceline.errors import (
     ContendedError,
     FixError,
@@ -27,7 +28,7 @@ from fenceline.runtime import Runtime
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 12
-PAUSE_MS_MAX = 1_000
+BACKOFF = Backoff(first_ms=20, max_ms=1_000)
 
 
 def no_room(fact: ItemTooLarge, what: str) -> ThrottledError:
@@ -40,9 +41,9 @@ def no_room(fact: ItemTooLarge, what: str) -> ThrottledError:
     )
 
 
-def pause(runtime: Runtime, attempt: int, first_ms: int = 10) -> None:
-    """Wait before another attempt: up to ``first_ms`` doubled each time, all of it jitter."""
-    runtime.sleep_ms(runtime.random() * min(first_ms * 2**attempt, PAUSE_MS_MAX))
+def pause(runtime: Runtime, failures: int) -> None:
+    """Wait before another attempt, after so many that failed."""
+    runtime.sleep_ms(BACKOFF.pause_ms(failures, runtime.random()))
 
 
 class Attempts:
