@@ -14,6 +14,7 @@ from fenceline import limits
 from fenceline.adapters.aws import client as aws_client
 from fenceline.adapters.aws import dynamodb
 from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
+from fenceline.backoff import Backoff
 from fenceline.format.item_size import size_of
 from fenceline.ports import (
     Check,
@@ -61,7 +62,7 @@ def canceled(*reasons: str) -> bytes:
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(aws_client, "PAUSE_FIRST_MS", 1)
+    monkeypatch.setattr(aws_client, "BACKOFF", Backoff(1, 1_000))
 
 
 @pytest.fixture

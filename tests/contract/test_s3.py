@@ -25,6 +25,7 @@ from fenceline.adapters.aws import client as aws_client
 from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.adapters.aws.s3_place import BucketAddress
 from fenceline.adapters.aws.s3_transfer import BODY_BYTES_MAX
+from fenceline.backoff import Backoff
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, StoreFact, Unavailable
 from tests.contract.conftest import Surroundings
 from tests.contract.stores import OBJECT_STORES, OpenObjects
@@ -61,7 +62,7 @@ def found(body: bytes = BODY, status: int = 200, **headers: str) -> bytes:
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(aws_client, "PAUSE_FIRST_MS", 1)
+    monkeypatch.setattr(aws_client, "BACKOFF", Backoff(1, 1_000))
 
 
 @pytest.fixture

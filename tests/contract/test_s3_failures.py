@@ -15,6 +15,7 @@ import pytest
 from fenceline.adapters.aws import client
 from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.backoff import Backoff
 from fenceline.errors import FencelineError
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended
@@ -101,7 +102,7 @@ def _metadata(found: Request) -> dict[str, str]:
 def s3(monkeypatch: pytest.MonkeyPatch) -> SmallS3:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(client, "PAUSE_FIRST_MS", 1)
+    monkeypatch.setattr(client, "BACKOFF", Backoff(1, 1_000))
     return SmallS3()
 
 

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fenceline.adapters.aws import client
+from fenceline.backoff import Backoff
 from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_cli.main import app
@@ -35,7 +36,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
     """Run a command; a server that would start prints only that."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(client, "PAUSE_FIRST_MS", 1)
+    monkeypatch.setattr(client, "BACKOFF", Backoff(1, 1_000))
     monkeypatch.setattr(
         "fenceline_cli.dev_server.server.serve", lambda settings, *_: print("serves", settings.objects) or 0
     )

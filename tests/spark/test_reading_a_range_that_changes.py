@@ -62,7 +62,9 @@ def test_three_failures_without_progress_fail_the_task_with_what_to_do(client: C
     with pytest.raises(StoreUnavailableError, match=rf"3 times; .*topic={topic} partition=0 offset=4 status=403"):
         seen.extend(rows([batch]) for batch in reader(client, part, fetch=fetch, runtime=runtime).rows())  # type: ignore[misc]
     assert asked.count(4) == 3
-    assert len(runtime.slept_ms) == 2
+    first_ms, second_ms = runtime.slept_ms
+    assert first_ms <= 500
+    assert second_ms <= 1_000
 
 
 def test_failures_with_progress_between_them_do_not_add_up(client: Client, topic: str) -> None:

@@ -77,12 +77,14 @@ def finish(partitions: Partitions, session: SessionItem) -> None:
             appender.append(FenceEntry(fence, session.session_id), until_ms)
 
     context.runtime.gather([partial(end, fence) for fence in session.fences])
-    for attempt in Attempts(context.runtime, "the severed session"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the severed session")
+    while True:
+        with attempts:
             found = read_sessions(context, [session.session_id]).get(session.session_id)
             if found is None or not found.fences:
                 return  # another process has finished it
             context.items.write([replace(found, fences=()).put(context.runtime)])
+            return
 
 
 def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, SessionItem]:

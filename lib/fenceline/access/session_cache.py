@@ -198,8 +198,9 @@ def _end(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> Non
     access_key = keys.access_item(partition.topic_id, partition.partition)
     session_key = keys.session_item(asked.session_id)
     # A refusal is final: it refuses the append, and nothing of an append is written here.
-    for attempt in Attempts(context.runtime, "the partition's access", is_refusal_final=True):
-        with attempt:
+    attempts = Attempts(context.runtime, "the partition's access", is_refusal_final=True)
+    while True:
+        with attempts:
             found = context.items.get([access_key, session_key])
             item = access_from_item(found.get(access_key))
             session = session_from_item(found[session_key]) if session_key in found else None
@@ -220,6 +221,7 @@ def _end(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> Non
             # A process that loses this write reads again: a renewal may have come first.
             # model: Access, "write the end before acting on it"
             context.items.write(transaction.changes(context.runtime))
+            return
 
 
 def _holder(item: AccessItem, asked: AdmitFirst) -> Holder | None:

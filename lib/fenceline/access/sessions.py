@@ -37,8 +37,9 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
     if client_name is not None:
         session_item.check_client_name(client_name)
     runtime = context.runtime
-    for attempt in Attempts(runtime, "the session"):
-        with attempt:
+    attempts = Attempts(runtime, "the session")
+    while True:
+        with attempts:
             session_id, now_ms = runtime.fresh_id(), runtime.now_ms()
             made = session_item.created(
                 session_id, principal=principal, lease_ms=lease_ms, now_ms=now_ms, client_name=client_name
@@ -46,7 +47,6 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
             # If this write is not answered, no caller knows the session, and it lapses.
             context.items.write([made.put(runtime)])
             return _shown(made, LIVE)
-    raise AssertionError
 
 
 def read(partitions: Partitions, session_id: str, principal: str) -> SessionState:
@@ -74,15 +74,15 @@ def heartbeat(partitions: Partitions, session_id: str, principal: str) -> Sessio
         OutcomeUnknownError: The lease may have been renewed.
     """
     context, runtime = partitions.context, partitions.context.runtime
-    for attempt in Attempts(runtime, "the session"):
-        with attempt:
+    attempts = Attempts(runtime, "the session")
+    while True:
+        with attempts:
             known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
             session = session_item.judge_live(known, session_id, principal, runtime.now_ms())
             renewed = session_item.renewed(session, runtime.now_ms())
             # A process that ends one of its holds writes the same item, so no caller learns that it keeps that hold.
             context.items.write([renewed.put(runtime)])
             return _shown(renewed, LIVE)
-    raise AssertionError
 
 
 def close(
@@ -98,8 +98,9 @@ def close(
         StoreUnavailableError, ContendedError, OutcomeUnknownError: Close it again.
     """
     context, runtime = partitions.context, partitions.context.runtime
-    for attempt in Attempts(runtime, "the session"):
-        with attempt:
+    attempts = Attempts(runtime, "the session")
+    while True:
+        with attempts:
             known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
             session = session_item.judge_known(known, session_id, principal)
             if session.is_final:

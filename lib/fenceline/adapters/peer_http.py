@@ -27,6 +27,7 @@ from fenceline import limits
 from fenceline.adapters import peer_answers
 from fenceline.adapters.peer_connections import CannotReach, Carrier, Connections
 from fenceline.answers import Refused
+from fenceline.backoff import PEER_BACKOFF
 from fenceline.model.results import SegmentList
 from fenceline.ports import Unavailable
 from fenceline.regions.peer import BeyondEnd, PeerProblem, PeerTopic
@@ -267,8 +268,8 @@ class _Silence:
         """Note a call that waited in vain. Of calls side by side, the first one counts."""
         with self._lock:
             if is_trial or not self._times:
-                pause_ms = min(limits.PEER_PAUSE_MS * 2 ** min(self._times, 10), limits.PEER_PAUSE_MS_MAX)
-                self._problem, self._times, self._until = problem, self._times + 1, now + pause_ms / 1000
+                self._problem, self._times = problem, self._times + 1
+                self._until = now + PEER_BACKOFF.pause_ms(self._times) / 1000
 
     def end(self) -> None:
         """Note an answer."""

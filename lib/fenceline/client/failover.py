@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fenceline import errors, limits
+from fenceline.backoff import Backoff
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, call, check_here, public
 from fenceline.client.identities import Memory
@@ -33,7 +34,7 @@ from fenceline.model.results import ReadRecord
 
 SILENT_MS = 10_000
 _PROBE_MS = 2_000  # for each request to a region that only advice leads to
-_PROBE_PAUSE_MS_MAX = 60_000
+_PROBE_BACKOFF = Backoff(SILENT_MS, max_ms=60_000, jitter=0)
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class _Advice:
     region: str | None = None
     not_before_ms: int | None = 0
     overruled: str | None = None
-    pause_ms: int = SILENT_MS
+    failures: int = 0
 
 
 @call
@@ -394,8 +395,8 @@ class FailoverSubscriber:
         except errors.FencelineError:
             reader = None
         if index is None or reader is None:
-            advice.not_before_ms = self._runtime.monotonic_ms() + advice.pause_ms
-            advice.pause_ms = min(advice.pause_ms * 2, _PROBE_PAUSE_MS_MAX)
+            advice.failures += 1
+            advice.not_before_ms = self._runtime.monotonic_ms() + round(_PROBE_BACKOFF.pause_ms(advice.failures))
             return False
         here.close()
         self._arrive(index, reader, "advised")

@@ -14,8 +14,10 @@ token with each change, to a store that refuses lower tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from fenceline import errors
+from fenceline.backoff import Backoff
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, public
 from fenceline.client.session import GIVE_BACK_MS, Holding, OnLost, Session
@@ -25,8 +27,7 @@ from fenceline.client.write_access import WriteAccess
 
 Resources = str | Sequence[str] | Mapping[str, int | None]
 
-_PAUSE_FIRST_MS = 50
-_PAUSE_LAST_MS = 1_000
+_BACKOFF = Backoff(first_ms=50, max_ms=1_000, jitter=0.5)
 
 
 @public
@@ -127,8 +128,8 @@ def _taken(
     on_wait: OnLost | None,
 ) -> Sequence[OwnedResource]:
     runtime = client.runtime
-    give_up = None if wait_ms is None else runtime.monotonic_ms() + wait_ms
-    pause_ms = _PAUSE_FIRST_MS
+    give_up = inf if wait_ms is None else runtime.monotonic_ms() + wait_ms
+    failures = 0
     while True:
         session.check()
         try:
@@ -137,20 +138,20 @@ def _taken(
             if on_wait is not None:
                 on_wait(error)
                 on_wait = None
-            left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
+            left_ms = give_up - runtime.monotonic_ms()
             if left_ms <= 0:
                 raise
         except errors.OutcomeUnknownError:
             # The same request by the same session is answered the same, or completes the lost one.
-            left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
+            left_ms = give_up - runtime.monotonic_ms()
             if left_ms <= 0 or session.is_lapsed:  # lapsed: its heartbeats are not answered either
                 raise
             log.warning(
                 "the service's answer about ownership was lost; the client asks again: session=%s…",
                 session.session_id[:8],
             )
-        runtime.sleep_ms(min(pause_ms * (0.5 + runtime.random() / 2), left_ms))
-        pause_ms = min(pause_ms * 2, _PAUSE_LAST_MS)
+        failures += 1
+        runtime.sleep_ms(min(_BACKOFF.pause_ms(failures, runtime.random()), left_ms))
 
 
 def _generations(resources: Resources, generation: int | None) -> Mapping[str, int | None]:

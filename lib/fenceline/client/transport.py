@@ -34,6 +34,7 @@ from typing import Any, Literal
 import httpx
 
 from fenceline import errors
+from fenceline.backoff import Backoff
 from fenceline.client.calls import elsewhere
 from fenceline.client.masking import mask_logger, masked
 from fenceline.client.problems import error_of
@@ -43,8 +44,7 @@ from fenceline.runtime import Runtime
 Effect = Literal["none", "repeatable", "ends", "once"]
 Param = str | int | bool
 
-PAUSE_FIRST_MS = 50
-PAUSE_LAST_MS = 2_000
+BACKOFF = Backoff(first_ms=50, max_ms=2_000)
 TRY_MS = 100  # left at least, where a try must be over in time: a shorter one only hides what is known
 FIRST_CONNECTION_MS = 1_500  # for tries of a client that never reached its service and is refused
 _CONNECTIONS_MAX = 64
@@ -142,8 +142,7 @@ class Transport:
         request = self._request(method, path, params, body, headers or {})
         give_up = (began := self.runtime.monotonic_ms()) + (self._retry_ms if retry_ms is None else retry_ms)
         lost: errors.OutcomeUnknownError | None = None
-        pause_ms = PAUSE_FIRST_MS
-        for number in count(2):
+        for failures in count(1):
             _give(request, min(try_ms, give_up - self.runtime.monotonic_ms()) if within_ms else try_ms)
             try:
                 return _noted(self._send(request), was_lost=lost is not None and effect != "none")
@@ -161,12 +160,11 @@ class Transport:
                 if lost is not None and effect != "none" and not isinstance(error, errors.AlreadyCommittedError):
                     raise _refused_later(error) from error
                 raise
-            wait_ms, least_ms = self.runtime.random() * pause_ms, TRY_MS if within_ms else 0
+            wait_ms, least_ms = BACKOFF.pause_ms(failures, self.runtime.random()), TRY_MS if within_ms else 0
             if self._is_closed or self.runtime.monotonic_ms() + wait_ms + least_ms >= give_up:
                 break
             on_retry(last)
-            self._pause(method, path, last, number, wait_ms)
-            pause_ms = min(pause_ms * 2, PAUSE_LAST_MS)
+            self._pause(method, path, last, failures + 1, wait_ms)
         if lost is None:
             raise last
         if effect == "none":

@@ -230,16 +230,17 @@ def plan(partition: Partition) -> CompactionPlan | None:
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The checkpoint could not be written.
     """
-    head: Head | None = None
     tail = verified_tail(partition)
     end = tail.bounds.next_offset
-    for attempt in Attempts(partition.context.runtime, "the partition's head"):
-        with attempt:
+    attempts = Attempts(partition.context.runtime, "the partition's head")
+    while True:
+        with attempts:
             if partition.state.next_offset < end:
                 verified_tail(partition)  # follows the log anew
             if end:
                 save(partition, end)
             head, _ = read_head(partition)
+            break
     if head is None:
         return None
     topic, name = partition.topic, partition.context.runtime.fresh_id()
@@ -284,8 +285,9 @@ def plan_of(head: Head, attempt: str, *, is_by_timestamp: bool = False) -> Compa
 def _want(partition: Partition, horizon: int) -> None:
     """Note in the head that a request waits for this horizon."""
     key = keys.head_item(partition.topic_id, partition.partition)
-    for attempt in Attempts(partition.context.runtime, "the partition's head"):
-        with attempt:
+    attempts = Attempts(partition.context.runtime, "the partition's head")
+    while True:
+        with attempts:
             item = partition.context.items.get([key]).get(key)
             if item is None:
                 raise StaleTopicId
@@ -293,6 +295,7 @@ def _want(partition: Partition, horizon: int) -> None:
             if max(head.compaction_wanted, head.compaction_horizon) < horizon:
                 put = Put(key, {**item.value, "compaction_wanted": horizon}, item.version + 1, item.version)
                 partition.context.items.write([put])
+            return
 
 
 # The swap
@@ -314,8 +317,9 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
     context, key = partition.context, keys.head_item(partition.topic_id, partition.partition)
     files = list_files(context, partition.topic_id, partition.partition, view)
     is_whole = (len(files), sum(size for _, size in files)) == (view.files, view.bytes)
-    for attempt in Attempts(context.runtime, "the pointer to the compacted view"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the pointer to the compacted view")
+    while True:
+        with attempts:
             item = context.items.get([key]).get(key)
             if item is None:
                 raise StaleTopicId
@@ -339,7 +343,6 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
             context.items.write([_moved(item, following)])
             partition.note_head(following, item.version + 1)
             return moved
-    raise AssertionError
 
 
 def _moved(item: Item, head: Head) -> Put:

@@ -141,14 +141,16 @@ class ViewWriter:
         made_at = context.runtime.now_ms() if self._made_at is None else self._made_at
         metadata = FileMetadata(place.attempt, made_at, self._file_records, self._origins, self._blocks)
         key = keys.compacted_key(place.topic_id, place.partition, place.horizon, place.attempt, base)
-        for trial in Attempts(context.runtime, "a file of a compacted view"):
-            with trial:
+        attempts = Attempts(context.runtime, "a file of a compacted view")
+        while True:
+            with attempts:
                 try:
                     context.objects.create(key, body, with_checksum(body, metadata.to_strings()))
                 except AlreadyExists:
                     # No other compactor uses this attempt's name: an earlier trial, or run, made the object.
                     if self._is_repeatable and context.objects.get(key).body != body:
                         raise _differs(key) from None
+                break
         self.files.append(ViewFile(base, len(body), self._file_records))
         self._begin()
 

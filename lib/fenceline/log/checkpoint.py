@@ -252,8 +252,9 @@ def move_log_start(partition: Partition, log_start: int) -> int:
         OutcomeUnknownError: It may have been moved.
     """
     key = keys.head_item(partition.topic_id, partition.partition)
-    for attempt in Attempts(partition.context.runtime, "the partition's head"):
-        with attempt:
+    attempts = Attempts(partition.context.runtime, "the partition's head")
+    while True:
+        with attempts:
             head, _ = read_head(partition)
             if head is None or head.next_offset < log_start:  # model: Append, "checkpoint first"
                 save(partition)
@@ -269,4 +270,3 @@ def move_log_start(partition: Partition, log_start: int) -> int:
             partition.context.items.write([put])
             partition.note_head(replace(head, log_start=log_start), put.version)
             return log_start
-    raise AssertionError

@@ -8,10 +8,12 @@ Not here: the retries of appends; see ``append.appender``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from types import TracebackType
+from typing import NoReturn, TypeVar
 
 from fenceline import limits
+from fenceline.backoff import Backoff
 from fenceline.errors import (
     ContendedError,
     FixError,
@@ -23,8 +25,10 @@ from fenceline.errors import (
 from fenceline.ports import Conflict, ItemTooLarge, NoAnswer, Unavailable, VersionMoved, WriteTooLarge
 from fenceline.runtime import Runtime
 
+T = TypeVar("T")
+
 ATTEMPTS_MAX = 12
-PAUSE_MS_MAX = 1_000
+BACKOFF = Backoff(first_ms=20, max_ms=1_000)
 
 
 def no_room(fact: ItemTooLarge, what: str) -> ThrottledError:
@@ -37,13 +41,22 @@ def no_room(fact: ItemTooLarge, what: str) -> ThrottledError:
     )
 
 
-def pause(runtime: Runtime, attempt: int, first_ms: int = 10) -> None:
-    """Wait before another attempt: up to ``first_ms`` doubled each time, all of it jitter."""
-    runtime.sleep_ms(runtime.random() * min(first_ms * 2**attempt, PAUSE_MS_MAX))
+def pause(runtime: Runtime, failures: int) -> None:
+    """Wait before another attempt, after so many that failed."""
+    runtime.sleep_ms(BACKOFF.pause_ms(failures, runtime.random()))
 
 
 class Attempts:
-    """An iteration over attempts. After a moved version, a conflict, or a store that fails, another attempt follows.
+    """Attempts at one change: each entry of the context is an attempt, and it pauses before all but the first one.
+
+    A moved version, a conflict, or a store that fails ends an attempt quietly, so the loop around it makes another one.
+    The loop ends with the attempt that reaches its ``return`` or ``break``. ``until_done`` is that loop for one call::
+
+        attempts = Attempts(runtime, "the session")
+        while True:
+            with attempts:
+                ...
+                return answer
 
     A refusal after an unanswered attempt becomes an unknown outcome, because the attempt may have been carried out. A
     loop that recognises its own earlier attempt by what it finds ends with success instead.
@@ -64,36 +77,27 @@ class Attempts:
         self._runtime = runtime
         self._what = what
         self._is_refusal_final = is_refusal_final
-        self._is_done = False
+        self._begun = 0
         self.is_unknown = False  # True once an attempt may have been carried out, even in part
         self._fact: Exception | None = None
 
-    def __iter__(self) -> Iterator[Attempts]:
-        for attempt in range(ATTEMPTS_MAX):
-            if attempt:
-                pause(self._runtime, attempt)
-            yield self
-            if self._is_done:
-                return
-        if self.is_unknown:
-            what = self._what if self._fact is None else f"{self._what}; {self._fact}"
-            raise OutcomeUnknownError(
-                f"the store did not answer, and may have made the change; look before sending the request again: {what}"
-            )
-        if isinstance(self._fact, Unavailable):
-            what = f"{self._what}; {self._fact}"
-            raise StoreUnavailableError(
-                f"the server could not reach a store; send the request again: {what}"
-            ) from self._fact
-        raise ContendedError(f"other requests changed it first each time; send the request again: {self._what}")
+    def until_done(self, attempt: Callable[[], T]) -> T:
+        """Return what ``attempt`` returns: each call of it is an attempt."""
+        while True:
+            with self:
+                return attempt()
 
     def __enter__(self) -> None:
+        if self._begun == ATTEMPTS_MAX:
+            self._give_up()
+        if self._begun:
+            pause(self._runtime, self._begun)
+        self._begun += 1
         self._fact = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._is_done = error is None
         if isinstance(error, VersionMoved | Conflict | Unavailable | NoAnswer):
             self._fact = error
             self.is_unknown = self.is_unknown or isinstance(error, NoAnswer)
@@ -109,3 +113,16 @@ class Attempts:
             )
             raise OutcomeUnknownError(f"{detail}; look before sending the request again: {self._what}") from error
         return False
+
+    def _give_up(self) -> NoReturn:
+        if self.is_unknown:
+            what = self._what if self._fact is None else f"{self._what}; {self._fact}"
+            raise OutcomeUnknownError(
+                f"the store did not answer, and may have made the change; look before sending the request again: {what}"
+            )
+        if isinstance(self._fact, Unavailable):
+            what = f"{self._what}; {self._fact}"
+            raise StoreUnavailableError(
+                f"the server could not reach a store; send the request again: {what}"
+            ) from self._fact
+        raise ContendedError(f"other requests changed it first each time; send the request again: {self._what}")

@@ -28,14 +28,16 @@ def store_now(context: Context) -> int:
     """
     key = keys.clock_key(context.runtime.fresh_id())
     listed: Sequence[ObjectSummary] = ()
-    for attempt in Attempts(context.runtime, "the store's time"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the store's time")
+    while True:
+        with attempts:
             with suppress(AlreadyExists):  # made by an earlier attempt
                 context.objects.create(key, b"clock", {})
             listed = context.objects.list(keys.CLOCK_PREFIX)
             if not listed:
                 # This process was frozen, and another run deleted the object.
                 raise Unavailable(f"the clock object was deleted before it was listed; try again: key={key}")
+            break
     now_ms = max(line.modified_at for line in listed)  # each a time that is past
     with suppress(Unavailable):  # left to the next run
         for line in listed:

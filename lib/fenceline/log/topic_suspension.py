@@ -24,10 +24,11 @@ def suspend(context: Context, name: str, region: str, *, is_suspended: bool) -> 
         OutcomeUnknownError: A store did not answer; it may have been changed.
     """
     met: set[str] = set()  # topic ids that the attempts so far found
-    for attempt in Attempts(context.runtime, "the topic's item"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the topic's item")
+    while True:
+        with attempts:
             found = topics.get(context, name)
-            if attempt.is_unknown and found.topic.topic_id not in met:
+            if attempts.is_unknown and found.topic.topic_id not in met:
                 raise unknown_topic(name)  # the incarnation that may have been changed has ended
             met.add(found.topic.topic_id)
             check_other(context, found, region)
@@ -35,4 +36,3 @@ def suspend(context: Context, name: str, region: str, *, is_suspended: bool) -> 
                 return topics.make_whole(context, found)
             others = [one for one in found.suspended if one != region]
             return topics.change(context, found, suspended=(*others, region) if is_suspended else tuple(others))
-    raise AssertionError

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fenceline import limits
@@ -61,10 +62,12 @@ def create(
         created_at=context.runtime.now_ms(),
     )
     unanswered: list[TopicItem] = []
-    for attempt in Attempts(context.runtime, "the topic's item"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the topic's item")
+    while True:
+        with attempts:
             found = _created_before(context, name, unanswered) if unanswered else None
             made = found or _take_name(context, wanted, unanswered)
+            break
     if made.is_going:
         raise _deleted_since(name)
     try:
@@ -143,9 +146,7 @@ def _check_incarnation(context: Context, made: TopicItem) -> None:
         OutcomeUnknownError: It was created, and has been deleted since.
         StoreUnavailableError: The item store could not be reached.
     """
-    for attempt in Attempts(context.runtime, "the topic's item"):
-        with attempt:
-            found = find(context, made.topic.name)
+    found = Attempts(context.runtime, "the topic's item").until_done(lambda: find(context, made.topic.name))
     if found is None or found.is_going or found.topic.topic_id != made.topic.topic_id:
         raise _deleted_since(made.topic.name)
 
@@ -207,11 +208,12 @@ def alter(
         OutcomeUnknownError: A store did not answer; it may have been changed.
     """
     met: set[str] = set()  # topic ids that the attempts so far found
-    for attempt in Attempts(context.runtime, "the topic's item"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the topic's item")
+    while True:
+        with attempts:
             found = get(context, name)
             topic = found.topic
-            if attempt.is_unknown and topic.topic_id not in met:
+            if attempts.is_unknown and topic.topic_id not in met:
                 raise unknown_topic(name)  # the incarnation that may have been changed has ended
             met.add(topic.topic_id)
             if partitions is not None:
@@ -231,7 +233,6 @@ def alter(
                 suspended = tuple(name for name in found.suspended if name in changed.regions)
                 return change(context, found, topic=changed, suspended=suspended).topic
             return make_whole(context, found).topic
-    raise AssertionError
 
 
 def mark_going(context: Context, name: str) -> TopicItem | None:
@@ -244,8 +245,9 @@ def mark_going(context: Context, name: str) -> TopicItem | None:
         UnknownTopicOrPartitionError: No such topic.
     """
     met = ""
-    for attempt in Attempts(context.runtime, "the topic's item"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the topic's item")
+    while True:
+        with attempts:
             found = find(context, name)
             if met and (found is None or found.topic.topic_id != met):
                 return None
@@ -255,20 +257,21 @@ def mark_going(context: Context, name: str) -> TopicItem | None:
             if not found.is_going:
                 return change(context, found, is_going=True)
             return make_whole(context, found)
-    raise AssertionError
 
 
 def free_name(context: Context, going: TopicItem) -> None:
     """Free the name of a sealed topic. Its item under ``gone`` waits until all that is stored is collected."""
     gone = keys.gone_item(going.topic.topic_id)
-    for attempt in Attempts(context.runtime, "the topic's item"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the topic's item")
+    while True:
+        with attempts:
             found = find(context, going.topic.name)
             if found is None or found.topic.topic_id != going.topic.topic_id:
                 return  # another DELETE has freed it
             value = {**found.to_value(), "gone_at": context.runtime.now_ms()}
             put = Put(gone, value, context.runtime.fresh_version(), expected=None)
             context.items.write([Delete(keys.topic_item(going.topic.name), found.version), put])
+            return
 
 
 def change(context: Context, found: TopicItem, **members: Any) -> TopicItem:
@@ -315,9 +318,7 @@ def make_object(context: Context, item: TopicItem) -> TopicItem:
     """
     if item.object_n == item.n:
         return item
-    for attempt in Attempts(context.runtime, "the topic's object"):
-        with attempt:
-            item = _with_object(context, item)
+    item = Attempts(context.runtime, "the topic's object").until_done(partial(_with_object, context, item))
     known = item._replace(object_n=item.n, version=context.runtime.fresh_version())
     with suppress(StoreFact):  # then the next process that depends on the object makes sure once more
         put = Put(keys.topic_item(item.topic.name), known.to_value(), known.version, expected=item.version)

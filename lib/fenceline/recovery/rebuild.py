@@ -151,12 +151,9 @@ def _named(incarnations: Sequence[TopicItem]) -> _Named:
 
 
 def _fresh_name(topic: Topic, taken: Container[str]) -> str:
-    for length in count(8):
-        suffix = f".recovered-{topic.topic_id[:length]}" + "-" * (length - len(topic.topic_id))
-        name = topic.name[: limits.TOPIC_NAME_CHARS_MAX - len(suffix)] + suffix
-        if name not in taken:
-            return name
-    raise AssertionError
+    suffixes = (f".recovered-{topic.topic_id[:n]}" + "-" * (n - len(topic.topic_id)) for n in count(8))
+    names = (topic.name[: limits.TOPIC_NAME_CHARS_MAX - len(suffix)] + suffix for suffix in suffixes)
+    return next(name for name in names if name not in taken)
 
 
 def _partition_items(context: Context, item: TopicItem, partition: int, replay: Replay) -> list[Change]:

@@ -147,8 +147,9 @@ def _apply(job: PartitionJob, tail: Tail, found: ReceivedUpdate, room: _Room) ->
     """
     context, update = job.context, found.update
     partition, has_room = job.partition, False
-    for attempt in Attempts(context.runtime, "the cursor that another region has moved"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the cursor that another region has moved")
+    while True:
+        with attempts:
             if not partition.is_young(tail.look):  # a marker may take minutes: with the tick's own, no retry ends
                 tail = verified_tail(partition)
             known = cursor_store.find(context, partition.topic_id, update.subscription)
@@ -170,7 +171,6 @@ def _apply(job: PartitionJob, tail: Tail, found: ReceivedUpdate, room: _Room) ->
                 # The cursor and a subscription that is created come into being together.
                 cursor_store.write(context, moves, also)
             return cursor is None or cursor.mark >= found.position(context.region)[1]
-    raise AssertionError
 
 
 def _created(job: PartitionJob, found: ReceivedUpdate) -> SubscriptionItem:

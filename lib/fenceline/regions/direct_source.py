@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fenceline import limits
+from fenceline.backoff import PEER_BACKOFF, Backoff
 from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.results import SegmentEntry, SegmentList
@@ -34,7 +35,8 @@ from fenceline.regions.resume_point import (
 from fenceline.regions.source_batches import BatchRefused, Packer, looked_at
 
 ANSWERS_PER_FETCH = 8  # with nothing to take, after which the scan note is worth a lease
-NO_TOPIC_PAUSE_MS_MAX = 5_000  # while a peer's topic is missing, or does not name this region
+# While a peer's topic is missing, or does not name this region.
+NO_TOPIC_BACKOFF = Backoff(limits.PEER_PAUSE_MS, max_ms=5_000, jitter=0)
 
 
 @dataclass(slots=True)
@@ -77,14 +79,13 @@ class DirectSource:
         self.peers.forget_compared(self.name)
         gap = problem.gap if isinstance(problem, GapFound) else None
         is_silent = not isinstance(problem, NotNamed)
-        longest = limits.PEER_PAUSE_MS_MAX if is_silent else NO_TOPIC_PAUSE_MS_MAX
         at = f" partition={self.partition.partition}" if isinstance(problem, BatchRefused) else ""
         self.peers.fail(
             self.name,
             f"{problem}{at}",
             position,
             gap,
-            longest_ms=longest,
+            backoff=PEER_BACKOFF if is_silent else NO_TOPIC_BACKOFF,
             is_silent=is_silent,
             is_stopped=is_stopped,
         )
@@ -101,7 +102,9 @@ class DirectSource:
 
     def _fetch(self, position: Origin | None) -> DirectSegments | None:
         topic = topic_of(self.partition, self.peer, self.peers)
-        for answers_left in reversed(range(ANSWERS_PER_FETCH)):
+        answers_left = ANSWERS_PER_FETCH
+        while True:
+            answers_left -= 1
             note, known = self._note_for(topic.topic_id, position), _in_life(position, topic.topic_id)
             answer = self._ask(known, note)
             if answer is not None and answer.topic_id != topic.topic_id:
@@ -130,7 +133,6 @@ class DirectSource:
                 return None
             if note is not None and resume.end <= note.to:
                 raise PeerProblem(f"the source's answers do not advance: position={answer.position}")
-        raise AssertionError
 
     def _ask(self, known: Origin | None, note: ScanNote | None) -> SegmentList | None:
         """Return the source's segments from where nothing was looked at; ``None`` if it has no such partition.

@@ -199,8 +199,9 @@ class Link:
         Raises:
             FencelineError: The store. The lease may be taken, and lapses then.
         """
-        for attempt in Attempts(self._context.runtime, "the partition's link item"):
-            with attempt:
+        attempts = Attempts(self._context.runtime, "the partition's link item")
+        while True:
+            with attempts:
                 found = self.read()
                 is_taken = not is_alone and self._is_taken(found)
                 if is_taken and found.holder != self._me:
@@ -211,7 +212,6 @@ class Link:
                 self._again = None if found.holder else found.again
                 self._write(found._replace(holder=self._me, until=self._until()))
                 return True
-        raise AssertionError
 
     def keep(self) -> bool:
         """Renew the lease if a third of it has passed; return whether this process still has it.
@@ -221,8 +221,9 @@ class Link:
         """
         if self._context.runtime.monotonic_ms() - self._renewed_at < limits.LINK_LEASE_MS // 3:
             return True
-        for attempt in Attempts(self._context.runtime, "the partition's link item"):
-            with attempt:
+        attempts = Attempts(self._context.runtime, "the partition's link item")
+        while True:
+            with attempts:
                 mine = self.value
                 found = self.read()
                 if found.holder != self._me:
@@ -230,7 +231,6 @@ class Link:
                 self.value = self._over(found, mine)
                 self._write(self.value._replace(until=self._until()))
                 return True
-        raise AssertionError
 
     def leave(self) -> bool:
         """Give the lease up; return ``False`` if the holder must go round once more, because it was woken meanwhile.
@@ -239,8 +239,9 @@ class Link:
             FencelineError: The store. The lease may be given up, or lapses.
         """
         is_first = True
-        for attempt in Attempts(self._context.runtime, "the partition's link item"):
-            with attempt:
+        attempts = Attempts(self._context.runtime, "the partition's link item")
+        while True:
+            with attempts:
                 if not is_first:
                     mine = self.value
                     self.value = self._over(self.read(), mine)
@@ -252,7 +253,6 @@ class Link:
                     return False
                 self._write(self.value._replace(holder="", until=0))
                 return True
-        raise AssertionError
 
     def _over(self, found: LinkValue, mine: LinkValue) -> LinkValue:
         """Return what this process knows, over what it found in the item."""

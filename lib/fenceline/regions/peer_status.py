@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from fenceline import limits
+from fenceline.backoff import PEER_BACKOFF, Backoff
 from fenceline.log.partition import Partition
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
@@ -210,27 +211,28 @@ class PartitionPeers:
         position: Origin | None,
         gap: Gap | None = None,
         *,
-        longest_ms: int = limits.PEER_PAUSE_MS_MAX,
+        backoff: Backoff = PEER_BACKOFF,
         is_silent: bool = False,
         is_stopped: bool = False,
     ) -> None:
-        """Note a problem: the peer is asked again after 1 s, and twice as long each time, to ``longest_ms``.
+        """Note a problem: the peer is asked again after a pause.
 
         Args:
+            backoff: The pauses after problems in a row.
             is_silent: Whether the peer gave no usable answer.
             is_stopped: Whether the problem is with what follows the position.
         """
         with self._lock:
             known = self.status(peer)
             is_first = is_silent and known.last_known is None
-            pause_ms = min(limits.PEER_PAUSE_MS * 2 ** min(known.retry.failures, 10), longest_ms)
-            at_ms = self._runtime.monotonic_ms() + pause_ms
+            failures = known.retry.failures + 1
+            at_ms = self._runtime.monotonic_ms() + round(backoff.pause_ms(failures))
             self.change(
                 peer,
                 problem=problem,
                 gap=gap,
                 silent_since=self._runtime.now_ms() if is_first else known.silent_since,
-                retry=Retry(known.retry.failures + 1, at_ms, position, is_stopped),
+                retry=Retry(failures, at_ms, position, is_stopped),
             )
 
     def pauses(self, sources: Sequence[AskedSource]) -> list[int]:

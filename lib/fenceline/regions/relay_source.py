@@ -85,7 +85,9 @@ class RelaySource:
     def _fetch(self, position: Origin | None) -> RelaySegments | None:
         topic = topic_of(self.partition, self.peer, self.peers)
         walk = _Walk(self, position, self._scanned(topic.topic_id, position))
-        for answers_left in reversed(range(ANSWERS_PER_FETCH)):
+        answers_left = ANSWERS_PER_FETCH
+        while True:
+            answers_left -= 1
             begun = walk.offset
             answer = self._segments(self.region, begun)
             if answer is None:
@@ -107,7 +109,6 @@ class RelaySource:
             self.remember(scanned, position)
             if not is_long:
                 return None
-        raise AssertionError
 
     def _check_claims(self, walk: _Walk, now_ms: int) -> None:
         """Check that the peer claims nothing of the region that the region itself, while it answers, does not show.

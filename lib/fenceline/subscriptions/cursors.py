@@ -197,8 +197,9 @@ def _move(
 ) -> int:
     """Move one cursor to where ``moved`` says, unless it returns ``None``. Return the mark as it is shown."""
     partition = live.partition(number)
-    for attempt in Attempts(live.context.runtime, "the subscription's cursor"):
-        with attempt:
+    attempts = Attempts(live.context.runtime, "the subscription's cursor")
+    while True:
+        with attempts:
             subscription = live.subscription(name)
             checks = judge()
             stored = live.cursor(subscription, number)
@@ -213,7 +214,6 @@ def _move(
                     live.on_due(subscription, number)
             at = cursor or stored.cursor
             return backlog.slid(partition, tail, at.mark, at.acknowledged)
-    raise AssertionError
 
 
 def moved_here(partition: Partition, tail: Tail, subscription: SubscriptionItem, cursor: CursorItem) -> CursorItem:

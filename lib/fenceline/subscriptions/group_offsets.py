@@ -44,9 +44,7 @@ def commit(context: Context, live: Live, group: str, offsets: Sequence[Committed
     check_form(offsets)
     attempts = Attempts(context.runtime, "the group's offsets")
     with ending_unknown(attempts, group):
-        for attempt in attempts:
-            with attempt:
-                _commit(context, live, group, offsets, judge)
+        attempts.until_done(lambda: _commit(context, live, group, offsets, judge))
 
 
 def _commit(context: Context, live: Live, group: str, offsets: Sequence[CommittedOffset], judge: Judge) -> None:

@@ -65,8 +65,9 @@ def ensure(
         OutcomeUnknownError: It may have been.
     """
     tried: set[str] = set()
-    for attempt in Attempts(live.context.runtime, "the subscription's item"):
-        with attempt:
+    attempts = Attempts(live.context.runtime, "the subscription's item")
+    while True:
+        with attempts:
             found = cursor_store.find(live.context, live.topic.topic_id, name)
             if found is None:
                 made = new_subscription(
@@ -85,7 +86,6 @@ def ensure(
             change = cursor_store.change_of(found, changed)
             live.context.items.write([change])
             return replace(changed, version=change.version), False
-    raise AssertionError
 
 
 def _switched(found: SubscriptionItem, replicate_subscription_state: bool | None) -> SubscriptionItem:
@@ -157,8 +157,9 @@ def delete(live: LiveTopic, name: str) -> None:
     """
     context = live.context
     going: SubscriptionItem | None = None
-    for attempt in Attempts(context.runtime, "the subscription's item"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the subscription's item")
+    while True:
+        with attempts:
             try:
                 found = live.subscription(name)
             except UnknownSubscriptionError:
@@ -169,6 +170,7 @@ def delete(live: LiveTopic, name: str) -> None:
                 return  # deleted, and created anew since
             going = found
             end(context, found)
+            return
 
 
 def end(context: Context, found: SubscriptionItem) -> None:

@@ -107,8 +107,10 @@ def forget(context: Context, app_id: str, principal: str = "") -> None:
         StoreUnavailableError, ContendedError: Nothing was deleted.
         OutcomeUnknownError: It may have been deleted.
     """
-    for attempt in Attempts(context.runtime, "the version that is committed"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the version that is committed")
+    while True:
+        with attempts:
             found = read(context, app_id, principal)
             if found is not None and found.version is not None:
                 context.items.write([Delete(keys.once_item(app_id), found.version)])
+            return

@@ -130,9 +130,8 @@ class TransactionCoordinator:
         try:
             return self._carry_out(transactional_id, Meet(), until_ms)
         except (ConcurrentTransactionsError, CorruptLogError):
-            for attempt in Attempts(self._context.runtime, _WHAT):
-                with attempt:
-                    found = item_store.read(self._context, transactional_id)
+            attempts = Attempts(self._context.runtime, _WHAT)
+            found = attempts.until_done(lambda: item_store.read(self._context, transactional_id))
             if found is None:
                 raise
             return found
@@ -166,11 +165,11 @@ class TransactionCoordinator:
         """
         attempts = Attempts(self._context.runtime, _WHAT, is_refusal_final=True)
         try:
-            for attempt in attempts:
-                with attempt:
-                    return item_store.act(
-                        self._context, transactional_id, request, self._take_producer_id, self._principal, met
-                    )
+            return attempts.until_done(
+                lambda: item_store.act(
+                    self._context, transactional_id, request, self._take_producer_id, self._principal, met
+                )
+            )
         except (StoreUnavailableError, ContendedError) as error:
             if not attempts.is_unknown:
                 raise
@@ -178,7 +177,6 @@ class TransactionCoordinator:
             raise OutcomeUnknownError(
                 f"the store did not answer, and may have changed {_WHAT}; send the same request again: {error.detail}"
             ) from error
-        raise AssertionError
 
 
 def fence_met(judged: Sequence[TransactionItem], fenced: TransactionItem) -> TransactionItem:

@@ -52,14 +52,16 @@ def meet_producer(
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The item store; what is due may not have begun.
     """
     context = partitions.context
-    for attempt in Attempts(context.runtime, "the transaction", is_refusal_final=True):
-        with attempt:
+    attempts = Attempts(context.runtime, "the transaction", is_refusal_final=True)
+    while True:
+        with attempts:
             item = item_store.read_by_producer(context, producer_id)
             if item is None or is_young(item) or not (is_due is None or is_due(item)):
                 return False
             decision = decide(item, Meet(is_due=is_due is not None), context.runtime.now_ms())
             if decision.is_change:
                 decision = item_store.write(context, decision)
+            break
     if not decision.item.is_prepared:
         return False
     finish(partitions, decision.item, until_ms, first=first)

@@ -203,8 +203,9 @@ def _complete(context: Context, item: TransactionItem) -> TransactionItem:
     """
     prepared, is_read = item, True
     try:
-        for attempt in Attempts(context.runtime, "the transaction"):
-            with attempt:
+        attempts = Attempts(context.runtime, "the transaction")
+        while True:
+            with attempts:
                 if not is_read:
                     found = item_store.read(context, item.transactional_id)
                     if found is None or not is_same_outcome(found, item):

@@ -71,16 +71,14 @@ class EndCoordinator:
         that is committed: that says what is stored, in either case.
         """
         attempts = Attempts(self._context.runtime, "the transaction" if request.is_of_one else _WHAT)
-        for attempt in attempts:
-            already: AlreadyCommittedError | None = None
-            with attempt:
+        while True:
+            with attempts:
                 try:
                     return self._attempt(request, is_resumed=attempts.is_unknown)
                 except AlreadyCommittedError as error:
-                    already = error
-            if already is not None:
-                raise already
-        raise AssertionError
+                    already = error  # is raised outside of the attempts, which would make it an unknown outcome
+                    break
+        raise already
 
     def _attempt(self, request: JointEnd, *, is_resumed: bool) -> EndsDecision:
         """Read the items, decide, and write what was decided: one attempt."""

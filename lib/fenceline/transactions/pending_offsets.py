@@ -61,9 +61,7 @@ def send(
     group_offsets.check_form(offsets)
     attempts = Attempts(context.runtime, "the offsets of the transaction")
     with group_offsets.ending_unknown(attempts, group):
-        for attempt in attempts:
-            with attempt:
-                _send(context, live, group, offsets, judge, item)
+        attempts.until_done(lambda: _send(context, live, group, offsets, judge, item))
 
 
 def _send(
@@ -168,13 +166,15 @@ def settle(
         OutcomeUnknownError: It may be.
     """
     owner = _owner(cursors)
-    for attempt in Attempts(context.runtime, "the offset of a transaction"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the offset of a transaction")
+    while True:
+        with attempts:
             (stored,) = cursor_store.read(context, owner, [number])
             cursor = stored.cursor.ended(producer_id, epoch, is_commit=is_commit)
             if stored.version is None or cursor == stored.cursor:
                 return
             cursor_store.write(context, [cursor_store.move(context, stored, cursor)])
+            return
 
 
 def _owner(cursors: SubscriptionCursors) -> SubscriptionItem:

@@ -42,8 +42,9 @@ class ProducerIds:
     def _allocate(self) -> range:
         key = keys.PRODUCER_ID_BLOCK
         items, runtime = self._context.items, self._context.runtime
-        for attempt in Attempts(runtime, "the producer id counter"):
-            with attempt:
+        attempts = Attempts(runtime, "the producer id counter")
+        while True:
+            with attempts:
                 item = items.get([key]).get(key)
                 first = 0 if item is None else int(str(item.value["next"]))
                 version = runtime.fresh_version() if item is None else item.version + 1
@@ -54,4 +55,3 @@ class ProducerIds:
                 except NoAnswer as error:
                     raise VersionMoved(key) from error  # that block is lost: take the next one
                 return range(first, first + limits.PRODUCER_IDS_PER_BLOCK)
-        raise AssertionError

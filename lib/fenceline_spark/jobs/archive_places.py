@@ -250,9 +250,8 @@ class BucketPlace:
                 return
 
     def _create(self, path: str, body: bytes) -> None:
-        for attempt in Attempts(self._runtime, f"to={self.name} path={path}"):
-            with attempt:
-                self._objects.create(path, body, {})
+        attempts = Attempts(self._runtime, f"to={self.name} path={path}")
+        attempts.until_done(lambda: self._objects.create(path, body, {}))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fenceline import limits
+from fenceline.backoff import Backoff
 from fenceline.client import Client
 from fenceline.errors import OffsetOutOfRangeError, StoreUnavailableError, UnknownTopicOrPartitionError
 from fenceline.format.batch import BatchHeader
@@ -29,7 +30,7 @@ from fenceline_spark.source.reading import ReadRange, ReadSettings
 from fenceline_spark.source.segments import FetchedSegment, NotFetched, fetched, fetched_ahead
 
 RUNS_WITHOUT_PROGRESS_MAX = 3
-_PAUSE_MS = 500
+_BACKOFF = Backoff(first_ms=500, max_ms=1_000)
 _GONE = "the topic was deleted, and one of its name may have been created anew"
 
 
@@ -106,7 +107,7 @@ class RangeReader:
                 f"a segment could not be fetched by its URL, {self._failures} times; let this machine reach the log's "
                 f"objects: topic={self._part.topic} partition={self._part.partition} offset={self._at} {facts}"
             )
-        self._runtime.sleep_ms(_PAUSE_MS * self._failures * self._runtime.random())
+        self._runtime.sleep_ms(_BACKOFF.pause_ms(self._failures, self._runtime.random()))
 
     def _entries(self, page: SegmentList) -> Iterator[SegmentEntry]:
         """Yield the segments of one run, page after page, while the log is as the first page showed it."""

@@ -34,16 +34,14 @@ def outcome(*facts: Exception | None, **options: Any) -> str:
     """Return the outcome of a request whose attempts end as ``facts`` say, one after the other."""
     left = iter(facts)
 
-    def attempts() -> None:
-        for attempt in Attempts(runtime, "a thing", **options):
-            with attempt:
-                fact = next(left)
-                if fact is not None:
-                    raise fact
+    def attempt() -> None:
+        fact = next(left)
+        if fact is not None:
+            raise fact
 
     runtime: Runtime = FakeRuntime()
     try:
-        attempts()
+        Attempts(runtime, "a thing", **options).until_done(attempt)
     except FencelineError as error:
         return error.code
     return "ok"

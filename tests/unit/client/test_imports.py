@@ -18,6 +18,7 @@ CLIENT = Path(fenceline.client.__file__).parent
 OF_A_CLIENT = {
     "fenceline",
     "fenceline.answers",
+    "fenceline.backoff",
     "fenceline.errors",
     "fenceline.format",
     "fenceline.format.partitioner",

@@ -12,7 +12,7 @@ import pytest
 
 from fenceline import errors
 from fenceline.client import Client
-from fenceline.client.transport import FIRST_CONNECTION_MS, PAUSE_LAST_MS
+from fenceline.client.transport import BACKOFF, FIRST_CONNECTION_MS
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef, SessionRef
 from tests.support.runtime import AheadRuntime
@@ -109,7 +109,7 @@ def test_pauses_are_jittered_and_grow_to_a_bound_within_the_deadline():
 
     assert len(set(runtime.slept_ms)) == len(runtime.slept_ms) > 5
     assert runtime.slept_ms[0] <= 50
-    assert all(pause <= PAUSE_LAST_MS for pause in runtime.slept_ms)
+    assert all(pause <= BACKOFF.max_ms for pause in runtime.slept_ms)
     assert max(runtime.slept_ms) > 200
     assert sum(runtime.slept_ms) < 30_000
 

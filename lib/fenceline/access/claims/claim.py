@@ -98,8 +98,8 @@ class Claiming:
         query = SnapshotQuery(topic, claim.partitions, claim.session_id, claim.request.producer_name)
         attempts = Attempts(self._context.runtime, "the claim")
         try:
-            for attempt in attempts:
-                with attempt:
+            while True:
+                with attempts:
                     decision = decide(read_snapshot(self._partitions, query), claim)
                     changes = decision.transaction.changes(self._context.runtime)
                     if changes:
@@ -111,7 +111,6 @@ class Claiming:
                 raise
             what = "the claim may have reserved what it asked for; send the same claim again"
             raise OutcomeUnknownError(f"{what}: {error.detail}") from error
-        raise AssertionError
 
     # (2)
 
@@ -132,8 +131,9 @@ class Claiming:
     def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Claim:
         """Write that what the log has was granted."""
         # A refusal is final here: ``make`` first gives up what is still reserved.
-        for attempt in Attempts(self._context.runtime, "the claim's confirmation", is_refusal_final=True):
-            with attempt:
+        attempts = Attempts(self._context.runtime, "the claim's confirmation", is_refusal_final=True)
+        while True:
+            with attempts:
                 now = self._read(pending)
                 record, session = now.record, now.session
                 if session is None or record is None or record.name != pending.record.name:
@@ -152,7 +152,6 @@ class Claiming:
                 # model: Access, "grant on the session's version"
                 self._context.items.write(transaction.changes(self._context.runtime))
                 return record.granted_to(session, record.partitions)
-        raise AssertionError
 
     def _confirmation(
         self,
@@ -210,11 +209,13 @@ class Claiming:
         """
         runtime = self._context.runtime
         try:
-            for attempt in Attempts(runtime, "the claim's end"):
-                with attempt:
+            attempts = Attempts(runtime, "the claim's end")
+            while True:
+                with attempts:
                     changes = self._withdrawal(pending, is_new_session=is_new_session)
                     if changes:
                         self._context.items.write(changes)
+                    return
         except FencelineError as error:
             raise OutcomeUnknownError(
                 f"the claim failed, and what it reserved could not be given up; send the claim again: {error.detail}"

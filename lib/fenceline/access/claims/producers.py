@@ -130,8 +130,9 @@ def close(
     """
     context = partitions.context
     was_its = False  # in an earlier attempt
-    for attempt in Attempts(context.runtime, "the producer"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the producer")
+    while True:
+        with attempts:
             record = read_record(context, topic, name)
             known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
             session = session_item.judge_known(known, session_id, principal)

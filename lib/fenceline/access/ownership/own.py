@@ -64,9 +64,7 @@ def own(
     claim = OwnAttempt(partitions, session_id, wanted, group, principal, until_ms)
     try:
         # A refusal after a write that was not answered is final: everything is given up before it is answered.
-        for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
-            with attempt:
-                return claim.attempt()
+        return Attempts(context.runtime, "the ownerships", is_refusal_final=True).until_done(claim.attempt)
     except (FixError, CorruptLogError):
         # Another request came after the first write of this one, and blocks it now: all or none.
         if claim.has_written:
@@ -76,7 +74,6 @@ def own(
         if not claim.has_written:
             raise
         raise OutcomeUnknownError(f"only a part of it is done; send the same request again: {error.detail}") from error
-    raise AssertionError
 
 
 class OwnAttempt:
@@ -148,9 +145,7 @@ class OwnAttempt:
         try:
             # This comes first: after it, no late write of this request can sever a session.
             give_up(self._context, self._session_id, self._taken)
-            for attempt in Attempts(runtime, "the severed sessions"):
-                with attempt:
-                    self.finish_fences()
+            Attempts(runtime, "the severed sessions").until_done(self.finish_fences)
         except RetryError as error:
             raise OutcomeUnknownError(
                 f"the request failed, and not all that it took is given up; send it again: {error.detail}"
@@ -205,10 +200,8 @@ class OwnAttempt:
         Raises:
             VersionMoved: One belongs to another session by now, or this session has ended.
         """
-        for attempt in Attempts(self._context.runtime, "the partitions' access"):
-            with attempt:
-                lost = self._confirmed(pending)
-                break
+        attempts = Attempts(self._context.runtime, "the partitions' access")
+        lost = attempts.until_done(lambda: self._confirmed(pending))
         if lost is not None:
             raise VersionMoved(lost.access_key)
 

@@ -51,8 +51,9 @@ def guard_group(
     resource = f"{topic.name}/{partition}"
     key = keys.ownership_item(topic.topic_id, partition, group)
     # A refusal is final: it refuses a read or a commit, and nothing of either is written here.
-    for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
-        with attempt:
+    attempts = Attempts(context.runtime, "the session", is_refusal_final=True)
+    while True:
+        with attempts:
             wanted = [] if session_id is None or not keys.is_session_id(session_id) else [keys.session_item(session_id)]
             found = context.items.get([key, *wanted])
             owner = OwnershipItem.from_item(found.get(key)).session_id
@@ -68,7 +69,6 @@ def guard_group(
                 )
             renewed = _renew(context, known)
             return [held, Check(renewed.key, renewed.version)]
-    raise AssertionError
 
 
 class GuardedRead(Protocol):
@@ -105,10 +105,12 @@ def guarded(partition: Partition, request: GuardedRead, principal: str, read: Ca
 def guard_session(context: Context, session_id: str, principal: str) -> None:
     """Judge, and renew, a session that reads as no group; see ``guard_group``."""
     # A refusal is final: it refuses a read or a commit, and nothing of either is written here.
-    for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
-        with attempt:
+    attempts = Attempts(context.runtime, "the session", is_refusal_final=True)
+    while True:
+        with attempts:
             session = fence_markers.read_sessions(context, [session_id]).get(session_id)
             _renew(context, _judge_session(context, session, session_id, principal))
+            return
 
 
 def _judge_session(context: Context, session: SessionItem | None, session_id: str, principal: str) -> SessionItem:

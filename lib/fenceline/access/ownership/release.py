@@ -45,18 +45,25 @@ def release(
     """
     context = partitions.context
     check_released(group, resources)
-    for attempt in Attempts(context.runtime, "the ownerships"):
-        with attempt:
-            while True:
-                named = [keys.lock_item(group, one) for one in resources]
-                session, items = read_claimer(partitions, session_id, principal, named)
-                # By what the session claimed: a name may lead to another incarnation by now, or to none.
-                mine = [o for o in session.owns if o.group == group and o.resource in resources]
-                if mine:
-                    _release(context, session, [Resource.of(owned) for owned in mine[:_AT_ONCE]], items)
-                if len(mine) <= _AT_ONCE:
-                    return
-                attempt.is_unknown = True  # a part is released
+    attempts = Attempts(context.runtime, "the ownerships")
+    while True:
+        with attempts:
+            while _release_some(partitions, session_id, resources, group, principal):
+                attempts.is_unknown = True  # a part is released
+            return
+
+
+def _release_some(
+    partitions: Partitions, session_id: str, resources: Sequence[str], group: str | None, principal: str
+) -> bool:
+    """Release what one write can of the resources that the session owns; return True if it still owns others."""
+    named = [keys.lock_item(group, one) for one in resources]
+    session, items = read_claimer(partitions, session_id, principal, named)
+    # By what the session claimed: a name may lead to another incarnation by now, or to none.
+    mine = [o for o in session.owns if o.group == group and o.resource in resources]
+    if mine:
+        _release(partitions.context, session, [Resource.of(owned) for owned in mine[:_AT_ONCE]], items)
+    return len(mine) > _AT_ONCE
 
 
 def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> None:
@@ -68,12 +75,14 @@ def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> Non
     resources = list(taken)
     for at in range(0, len(resources), _AT_ONCE):
         some = resources[at : at + _AT_ONCE]
-        for attempt in Attempts(context.runtime, "the ownerships"):
-            with attempt:
+        attempts = Attempts(context.runtime, "the ownerships")
+        while True:
+            with attempts:
                 session = read_sessions(context, [session_id]).get(session_id)
                 if session is not None and not session.is_final:  # else it owns nothing
                     locks = [one.key for one in some if one.is_plain]
                     _release(context, session, some, context.items.get(locks) if locks else {})
+                break
 
 
 def _release(context: Context, session: SessionItem, resources: Sequence[Resource], locks: Items) -> None:
@@ -120,8 +129,9 @@ def read_owner(partitions: Partitions, resource: str, *, group: str | None, prin
     context = partitions.context
     check_group(group)
     check_resource(resource)
-    for attempt in Attempts(context.runtime, "the ownership"):
-        with attempt:
+    attempts = Attempts(context.runtime, "the ownership")
+    while True:
+        with attempts:
             named = context.items.get(keys_named([resource], group))
             (found,) = read_found(partitions, [resolve(resource, group, named)], named)
             known = read_owners(partitions, [found])
@@ -142,7 +152,6 @@ def read_owner(partitions: Partitions, resource: str, *, group: str | None, prin
                 since,
                 owner.expires_at,
             )
-    raise AssertionError
 
 
 def _since(context: Context, found: FoundResource, holder: Holder) -> int | None:

@@ -39,6 +39,7 @@ from botocore.utils import parse_timestamp
 
 from fenceline.adapters.aws import credentials
 from fenceline.adapters.aws.credentials import Sdk
+from fenceline.backoff import Backoff
 from fenceline.ports import NoAnswer, StoreFact, Unavailable
 
 T = TypeVar("T")
@@ -47,8 +48,7 @@ CONNECT_MS = 1_000
 ANSWER_MS = 5_000
 CONNECTIONS = 64  # kept open; more threads than this open others, and close them after use
 ATTEMPTS_MAX = 4  # of a request that may be repeated
-PAUSE_FIRST_MS = 50
-PAUSE_MS_MAX = 1_000
+BACKOFF = Backoff(first_ms=50, max_ms=1_000)
 
 # Everything that a call of a client may raise. The last is an answer that cannot be read.
 Failure = (ClientError, BotoCoreError, ResponseParserError)
@@ -200,19 +200,19 @@ def repeated(call: Callable[..., T], **wanted: Any) -> T:
     Raises:
         Exception: The last failure, one of ``Failure``.
     """
-    for attempt in range(ATTEMPTS_MAX - 1):
+    for failures in range(1, ATTEMPTS_MAX):
         try:
             return call(**wanted)
         except Failure as error:
             if not _passes(error):
                 raise
-        pause(attempt)
+        pause(failures)
     return call(**wanted)
 
 
-def pause(attempt: int) -> None:
-    """Wait before another attempt, a random time that may be twice as long at each attempt."""
-    time.sleep(random.random() * min(PAUSE_FIRST_MS * 2**attempt, PAUSE_MS_MAX) / 1000)
+def pause(failures: int) -> None:
+    """Wait before another attempt, after so many that failed."""
+    time.sleep(BACKOFF.pause_ms(failures, random.random()) / 1000)
 
 
 def _changed_nothing(error: Exception) -> bool:

@@ -174,17 +174,17 @@ class DynamoItemStore:
     def _get_several(self, keys: Sequence[Mapping[str, Any]]) -> list[Any]:
         rows: list[Any] = []
         left: Any = {self._table: {"Keys": keys, "ConsistentRead": True}} if keys else {}
-        attempt = 0
+        failures = 0
         while left:
             answer = repeated(self._client.batch_get_item, RequestItems=left)
             came = answer["Responses"].get(self._table, [])
             rows += came
             left = answer.get("UnprocessedKeys")
             if left and not came:  # throttled, not just too large for one answer
-                if attempt == _UNPROCESSED_MAX:
+                if failures == _UNPROCESSED_MAX:
                     raise _throttled(answer)
-                pause(attempt)
-                attempt += 1
+                failures += 1
+                pause(failures)
         return rows
 
     def _send(self, changes: Sequence[Change]) -> None:

@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from fenceline.adapters.sqlite.file import Connection, Schema, connect, is_damaged, open_file
+from fenceline.backoff import Backoff
 from fenceline.ports import NoAnswer, StoreFact, Unavailable
 
 IN_MEMORY = ":memory:"
 BUSY_MS = 5_000  # for a write to wait for other processes
-PAUSE_MS_MAX = 2.0  # between two looks at another process's commit, which takes about 0.5 ms
+BACKOFF = Backoff(first_ms=0.2, max_ms=2, factor=1.5, jitter=0.5)  # another process's commit takes about 0.5 ms
 GROUP_MAX = 64  # writes in one commit, so that the first does not wait too long
 IDLE_READERS_MAX = 16  # enough for one machine; opening another costs 0.2 ms
 LOG_BYTES_MAX = 64 * 1024 * 1024  # beyond it a writer waits for readers, to begin the log anew
@@ -204,7 +205,7 @@ class Database:
         SQLite's own waiting sleeps up to 100 ms at a time, and of four busy processes one starved for two seconds.
         """
         deadline = time.monotonic() + BUSY_MS / 1000
-        pause_ms = 0.2
+        failures = 0
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -213,8 +214,8 @@ class Database:
                     return self._fact(Unavailable, error)
             else:
                 return None
-            time.sleep(random.uniform(0.5, 1) * pause_ms / 1000)
-            pause_ms = min(pause_ms * 1.5, PAUSE_MS_MAX)
+            failures += 1
+            time.sleep(BACKOFF.pause_ms(failures, random.random()) / 1000)
 
     def _commit(self, group: list[_Entry]) -> list[StoreFact | None]:
         fate: type[StoreFact] = Unavailable

@@ -7,7 +7,7 @@ import pytest
 
 from fenceline import Client, CommitOutcomeUnknownError, CommittedOffset, TransactionAbortedError, errors
 from fenceline.client.transactions.instance import ABORT_MS
-from fenceline.client.transport import PAUSE_LAST_MS, TRY_MS
+from fenceline.client.transport import BACKOFF, TRY_MS
 from fenceline.format import keys
 from fenceline.ports import Delete
 from tests.support.runtime import AheadRuntime
@@ -280,7 +280,7 @@ def test_an_abort_without_an_answer_is_given_up_soon_and_sent_again_before_the_n
             began = runtime.monotonic_ms()
             raise KeyError
         # It gives up where the next pause and try would end too late.
-        assert runtime.monotonic_ms() - began >= ABORT_MS - PAUSE_LAST_MS - TRY_MS
+        assert runtime.monotonic_ms() - began >= ABORT_MS - BACKOFF.max_ms - TRY_MS
         assert sum(runtime.slept_ms) < ABORT_MS
         with pytest.raises(errors.FencelineError), producer.transaction():
             pass  # nothing is begun before it is known how the last one ended
