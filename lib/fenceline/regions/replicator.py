@@ -104,7 +104,7 @@ class Replicator:
             FencelineError: An append here failed, or the log here is damaged. The next run finds what was appended.
             StoreFact: A store here could not be asked.
         """
-        stop_ms = self._context.runtime.monotonic_ms() + limits.LINK_RUN_MS
+        stop_ms = self._context.runtime.monotonic_ms() + limits.REPLICATOR_RUN_MS
         if until_ms is not None:
             stop_ms = min(stop_ms, until_ms)
         try:

@@ -251,7 +251,7 @@ class Shown:
 
     def _is_young(self, number: int, region: str) -> bool:
         seen_at = self._known(number, region).seen_at
-        return seen_at is not None and 0 <= self.context.runtime.now_ms() - seen_at < limits.STATUS_AGE_MS
+        return seen_at is not None and 0 <= self.context.runtime.now_ms() - seen_at < limits.PEER_STATUS_AGE_MS
 
     def _lag(self, peer: Peer, states: Sequence[PartitionState], statuses: Sequence[PeerStatus]) -> _Lag | None:
         """Return how far a peer that answers is ahead; ``None`` if it does not answer for each partition."""

@@ -611,9 +611,9 @@ def _check_size(decision: EndsDecision) -> None:
         return  # each item is small enough by itself
     items = [one.item for one in decision.members]
     sizes = [item_size.size_of(keys.transaction_item(one.transactional_id), one.to_value()) for one in items]
-    if sum(sizes) > limits.END_BYTES_MAX:
+    if sum(sizes) > limits.JOINT_END_BYTES_MAX:
         raise InvalidRequestError(
-            f"the transactions of one end have together at most {limits.END_BYTES_MAX} bytes of names; end fewer of "
-            f"them at once: bytes={sum(sizes)}",
+            f"the transactions of one end have together at most {limits.JOINT_END_BYTES_MAX} bytes of names; end fewer "
+            f"of them at once: bytes={sum(sizes)}",
             field="transactions",
         )

@@ -123,10 +123,10 @@ def _pending(context: Context, item: TransactionItem, offset: CommittedOffset, s
         ThrottledError: Offsets of too many other transactions are pending there.
     """
     pending = stored.cursor.pending
-    if item.producer_id not in pending and len(pending) >= limits.PENDING_OFFSETS_MAX:
+    if item.producer_id not in pending and len(pending) >= limits.CURSOR_PENDING_OFFSETS_MAX:
         raise ThrottledError(
             "too many open transactions have sent an offset of this partition; send it again when one has ended: "
-            f"topic={offset.topic} partition={offset.partition} pending_max={limits.PENDING_OFFSETS_MAX}"
+            f"topic={offset.topic} partition={offset.partition} pending_max={limits.CURSOR_PENDING_OFFSETS_MAX}"
         )
     cursor = stored.cursor.with_pending(item.producer_id, item.producer_epoch, offset.offset, offset.metadata)
     is_replicated = stored.subscription.replicate_subscription_state
@@ -141,10 +141,10 @@ def _check_size(changes: Sequence[Change]) -> None:
         ThrottledError: They are too large.
     """
     size = sum(size_of(change.key, change.value) for change in changes if isinstance(change, Put))
-    if size > limits.SENT_BYTES_MAX:
+    if size > limits.SENT_OFFSETS_BYTES_MAX:
         raise ThrottledError(
             "too much is pending for these partitions to be written at once; send the offsets of fewer at a time: "
-            f"bytes={size} bytes_max={limits.SENT_BYTES_MAX}"
+            f"bytes={size} bytes_max={limits.SENT_OFFSETS_BYTES_MAX}"
         )
 
 

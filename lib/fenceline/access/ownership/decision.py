@@ -314,10 +314,10 @@ class _Plan:
         """
         claimer = session_item.bounded(self._known[self._claimer], self._session(self._claimer), held)
         self.transaction.change_session(claimer)
-        if sum(_bytes(owned) for owned in claimer.owns) > limits.OWNED_BYTES_MAX:
+        if sum(_bytes(owned) for owned in claimer.owns) > limits.SESSION_OWNED_BYTES_MAX:
             raise ThrottledError(
-                f"the names of all resources of a session take at most {limits.OWNED_BYTES_MAX} bytes; release some, "
-                "or use another session"
+                f"the names of all resources of a session take at most {limits.SESSION_OWNED_BYTES_MAX} bytes; release "
+                "some, or use another session"
             )
 
 
