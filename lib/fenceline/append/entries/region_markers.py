@@ -78,7 +78,7 @@ class ResponseEntry(_RegionMarkerEntry):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry(_RegionMarkerEntry):
-    """The SNAPSHOT that completes a REQUEST, once the log has all records that the RESPONSEs of other regions name.
+    """The SNAPSHOT that completes a REQUEST, once the log has all that the RESPONSEs of the other regions name.
 
     Args:
         regions: The topic's regions; see ``Asked.is_final``.
