@@ -1,6 +1,6 @@
-"""At which bounds each model is checked, and what must fall where one of its guards is switched off.
+"""The bounds at which each model is checked, and the invariant that must fall where one of its guards is switched off.
 
-Bounds are constants of a model. Those that are not named here are as the model's `.cfg` says, which are CI's.
+Bounds are constants of a model. A constant that is not named here has the value of the model's `.cfg`, which is CI's.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ COMBINING = Model(
     },
 )
 
-# A third region that is not asked is an origin alone, which costs far fewer states than one that answers.
+# A third region that is not asked is only an origin, because one that answers would cost far more states.
 ONE_ASKED = {"Asks": '{{"b"}}'}
 # Numbers that are missing somewhere: a region skips a gap, or comes when the source has trimmed what came before.
 GAP_OR_LATE = {**ONE_ASKED, "OfB": "0", "OfC": "2", "Trimmed": '{"c"}'}

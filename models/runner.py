@@ -53,18 +53,18 @@ class CheckerMissing(ModelError):
 
 @dataclass(frozen=True)
 class Found:
-    """What a run of the checker found."""
+    """The finding of a run of the checker."""
 
     violated: str  # the name of an invariant; "" if all of them hold
     wrong: str  # if an answer was not true: which, in the words of the model
-    history: tuple[Mapping[str, str], ...]  # of what breaks the invariant: the variables, state by state
+    history: tuple[Mapping[str, str], ...]  # the way to the broken invariant: the variables, state by state
     states: int  # distinct ones, or those of all random histories
     seconds: float
     output: str
 
     @property
     def falls(self) -> str:
-        """What no longer holds, as bounds.py says it."""
+        """The invariant that does not hold, named as in bounds.py."""
         return self.wrong if self.violated.endswith("AnswersAreTrue") else self.violated
 
     @property
@@ -171,13 +171,13 @@ def sentence(value: str) -> str:
 
 
 def comment_of(model: str, invariant: str) -> str:
-    """Return the sentence that stands above an invariant."""
+    """Return the comment above an invariant, which is a sentence."""
     found = re.search(rf"((?:^\\\*.*\n)+){invariant} ==", (HERE / f"{model}.tla").read_text(), re.M)
     return " ".join(re.sub(r"^\\\* ?", "", found[1], flags=re.M).split()) if found else ""
 
 
 def _in_ours(output: str, model: str, source: str, translated: str) -> str:
-    """Return what TLC says of a model that it can't check, with the lines of our file, not of the translated copy."""
+    """Return TLC's error for a model that it can't check, with line numbers of our file, not of the translated copy."""
     begin = source[: source.index(BEGIN)].count("\n") + 1
     added = translated.count("\n") - source.count("\n")
     lines = translated.splitlines()
@@ -190,7 +190,7 @@ def _in_ours(output: str, model: str, source: str, translated: str) -> str:
             return f"line {line - added}{found[2] or ''}"
         text = lines[line - 1].strip()
         if same := [at for at, own in enumerate(source.splitlines(), 1) if own.strip() == text]:
-            return f"line {same[0]}{found[2] or ''}"  # of the block define, which is translated as it is
+            return f"line {same[0]}{found[2] or ''}"  # in the block `define`, which is translated as it is
         label = re.findall(r"^(\w+)(?:\(self\))? ==", "\n".join(lines[:line]), re.M)[-1]
         at = re.search(rf"^ *{label}:", source, re.M)
         return f"line {source[: at.start()].count(chr(10)) + 1 if at else begin}, in the step {label}"
@@ -224,7 +224,7 @@ def _translated(model: str, source: str, java: tuple[str, ...]) -> str:
 
 
 def _call(command: list[str], folder: str, *, tells_progress: bool = False) -> str:
-    """Return what a command prints. What TLC says once a minute of a long run is passed on at once."""
+    """Return the output of a command. TLC's progress, once a minute in a long run, is passed on at once."""
     lines = []
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         assert running.stdout is not None

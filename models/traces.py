@@ -18,7 +18,7 @@ _FOLLOWED = re.compile(r'<<"followed", (\d+)>>')
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run did that a model knows, in the order in which it was done."""
+    """The steps of a run that a model knows, in the order in which they were done."""
 
     model: str
     events: Sequence[Event]  # each has a member "event": its kind
@@ -30,7 +30,7 @@ class Verdict:
     """Whether a recording is a behaviour of its model."""
 
     recording: Recording
-    followed: int  # how many lines have a way through the model
+    followed: int  # how many of the first lines have a way through the model
     states: int
     seconds: float
 

@@ -1,6 +1,6 @@
-"""Answers, each declared once: what the annotations of a class say, and JSON from its values and back.
+"""Answers, each declared once: the annotations of a class, from which JSON is made of its values, and values of JSON.
 
-Rule: a class with annotated members is the only statement of what an answer has. Four things are made of it:
+Rule: a class with annotated members is the only statement of the members of an answer. Four things are made of it:
 
 - ``to_json`` makes the JSON that the service sends.
 - ``parse`` makes the value that a client gets of it.
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 JsonObject = Mapping[str, Any]
 
-_TEXT_CHARS_MAX = 256  # of a text that another region sent, unless more is expected there
+_PEER_TEXT_CHARS_MAX = 256  # unless the member has a promise of its own
 
 
 def _kept(make: Callable[[Any], T]) -> Callable[[Any], T]:
@@ -59,7 +59,7 @@ class Whole:
 
 
 class Stated:
-    """What JSON Schema states of a text or a list, by its keywords, such as ``maxItems``."""
+    """The bounds of a text or a list, by JSON Schema's keywords, such as ``maxItems``."""
 
     def __init__(self, **keywords: Any) -> None:
         self.keywords = keywords
@@ -105,7 +105,7 @@ class After:
 
 
 class Absent:
-    """What a client takes where an older service does not send the member; it comes before a default."""
+    """The value that a client takes where an older service does not send the member. It precedes a default."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -203,14 +203,14 @@ def members_of(cls: type) -> tuple[Member, ...]:
 
 
 def to_json(value: Any) -> Any:
-    """Return an answer as JSON has it; what is no value of a class is returned as it is."""
+    """Return an answer as JSON has it; a value of no declared class is returned as it is."""
     encode = _encoder(type(value))
     return value if encode is None else encode(value)
 
 
 @_kept
 def _encoder(cls: type) -> Callable[[Any], Any] | None:
-    """Return what makes JSON of the values of a class: one expression, which is as fast as one that a person writes."""
+    """Return the function that makes JSON of a class's values: one expression, as fast as one written by hand."""
     if not is_declared(cls):
         return None
     used: dict[str, Any] = {"__name__": cls.__module__}
@@ -263,7 +263,7 @@ def _paths(cls: type, path: str = "") -> Iterator[tuple[str, Member]]:
 
 
 def parse(cls: type[T], answer: JsonObject) -> T:
-    """Return the value that an answer is. Members that the class lacks are passed over.
+    """Return the value that an answer is. Members that the class does not have are ignored.
 
     Raises:
         KeyError: A member is missing that has no default.
@@ -274,7 +274,7 @@ def parse(cls: type[T], answer: JsonObject) -> T:
 
 @_kept
 def _parser(cls: Any) -> Callable[[JsonObject], Any]:
-    """Return what makes a value of the JSON of a class, as one expression, too."""
+    """Return the function that makes a value of a class from its JSON: one expression, too."""
     used: dict[str, Any] = {"__name__": cls.__module__, "made": cls}
     arguments = [f"{one.attribute}={_argument(one, used)}" for one in members_of(cls)]
     parsed: Callable[[JsonObject], Any] = eval(f"lambda answer: made({', '.join(arguments)})", used)  # noqa: S307  as above
@@ -320,10 +320,10 @@ Promises = Mapping[str, tuple[str, Callable[[Any], bool]]]
 def judged(cls: type[T], answer: Any, promises: Promises, path: str = "") -> T:
     """Return the value that an answer is, if each member is there and of its type. An inline class is always expected.
 
-    A number has at most 63 bits, and a text at most 256 characters, but for what ``promises`` has of a member.
+    A number has at most 63 bits, and a text at most 256 characters, unless ``promises`` names the member.
 
     Raises:
-        Refused: It is not; the text names the member.
+        Refused: A member is missing or wrong; the text names it.
     """
     if type(answer) is not dict:
         refuse(path, "an object")
@@ -362,7 +362,7 @@ def _judged_value(
 
 _PROMISES: Mapping[type, tuple[str, Callable[[Any], bool]]] = {
     int: ("a number of at most 63 bits", lambda value: 0 <= value <= INT64_MAX),
-    str: (f"text of at most {_TEXT_CHARS_MAX} characters", lambda value: len(value) <= _TEXT_CHARS_MAX),
+    str: (f"text of at most {_PEER_TEXT_CHARS_MAX} characters", lambda value: len(value) <= _PEER_TEXT_CHARS_MAX),
     bool: ("true or false", lambda _: True),
 }
 

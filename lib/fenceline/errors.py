@@ -65,7 +65,7 @@ class FencelineError(Exception):
         raise AttributeError(name)
 
     def name_place(self, topic: str, partition: int) -> None:
-        """Name the partition that this error is about, in words and by ``topic`` and ``partition``, unless it does."""
+        """Name the partition that this error is about, in words and in ``extra``, unless it is named."""
         if self.code not in PLACED or "partition" in self.extra:
             return
         self.extra |= {"topic": topic, "partition": partition}
@@ -75,7 +75,7 @@ class FencelineError(Exception):
     def problem(self) -> dict[str, Any]:
         """Return this error as a problem document (RFC 9457).
 
-        A text that is too long, as of a request, is cut. What is unprintable in ``detail`` is replaced.
+        A text that is too long, such as one of the request, is cut. Unprintable characters in ``detail`` are replaced.
         """
         return {
             "type": "about:blank",
@@ -89,7 +89,7 @@ class FencelineError(Exception):
 
 
 def _placed(detail: str, topic: str, partition: str) -> str:
-    """Return ``detail`` with its place as the first of its values: the last one may be a text of a caller."""
+    """Return ``detail`` with its place as the first of its values, because the last one may be a text of a caller."""
     said = detail.split()
     if topic in said and partition in said:
         return detail
@@ -102,16 +102,16 @@ def _placed(detail: str, topic: str, partition: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text in which what another program sent can neither steer a terminal nor hide what it shows."""
+    """Return a text of another program without the characters that steer a terminal or hide what it shows."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= limits.PROBLEM_CHARS_MAX else text[: limits.PROBLEM_CHARS_MAX - 1] + "…"
+    return text if len(text) <= limits.PROBLEM_TEXT_CHARS_MAX else text[: limits.PROBLEM_TEXT_CHARS_MAX - 1] + "…"
 
 
 def place_of(error: BaseException) -> str:
-    """Return the type of an error that is not documented, and its place. Its text may hold a key or a value."""
+    """Return the type and the place of an undocumented error, and not its text, which may hold a key or a value."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__} at {where}"
@@ -414,7 +414,7 @@ def _leaves(root: type[FencelineError]) -> Iterator[type[FencelineError]]:
 
 TABLE: Mapping[str, type[FencelineError]] = {leaf.code: leaf for leaf in _leaves(FencelineError)}
 
-# Those that are about one partition where a request for one is refused: they name it.
+# The errors that name the partition, where a request for one partition is refused.
 PLACED = frozenset(
     leaf.code
     for leaf in (

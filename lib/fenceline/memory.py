@@ -1,6 +1,6 @@
-"""How the C library of a process treats memory that was freed.
+"""The treatment of freed memory by the C library of a process.
 
-Source: mallopt(3). Not here: how much memory anything takes; that is bounded where it is taken.
+Source: mallopt(3). Not here: bounds of memory; each is where the memory is taken.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _KEPT = {_TRIM_THRESHOLD: 32 * _MIB, _TOP_PAD: 16 * _MIB, _MMAP_THRESHOLD: 8 * _
 def keep_freed() -> bool:
     """Let this process keep what it frees, up to 32 MiB at the end of a heap; return whether its C library can.
 
-    A process that moves segments frees a MiB and takes one again, hundreds of times a second. The kernel would take
-    each back and hand out zeroed pages: half of the CPU time of serving a segment, as measured.
+    A process that moves segments frees a MiB and allocates one again, hundreds of times a second. If each went back to
+    the kernel, the kernel would zero its pages each time, which measured as half of the CPU time of serving a segment.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,10 +1,10 @@
-"""The two stores, each of whose calls goes through an observer: to count it, to delay it, or to let it fail.
+"""The two stores with an observer, which counts each call, delays it, or lets it fail.
 
 Rule: an observed store does nothing by itself. Its observer gets each call, carries it out by calling it, and returns
-what the caller is to have. What the observer raises, the caller meets.
+the result for the caller. An exception of the observer reaches the caller.
 
-Not here: the stores of a server, because each of its calls would take longer; ``fenceline_http.store_meter`` counts
-these.
+Not here: the stores of a server. ``fenceline_http.store_meter`` counts their calls, because an observer would make each
+of them slower.
 """
 
 from __future__ import annotations

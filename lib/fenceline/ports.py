@@ -1,8 +1,8 @@
 """The two stores as the protocol sees them, and the facts that they report.
 
-Rule: an adapter turns its store's mechanisms into these facts, and nothing else comes out of it. It never retries a
-create by itself: the append loop owns those retries ("Append"). A blind retry would take one's own object for a
-rival's.
+Rule: an adapter turns its store's mechanisms into these facts, and nothing else comes out of it. An adapter never
+retries a create by itself, because the append loop owns those retries ("Append"): a blind retry would take this
+process's own object for a rival's.
 
 Not here: any store; see ``adapters``.
 """
@@ -21,11 +21,11 @@ class StoreFact(Exception):
 
 
 class AlreadyExists(StoreFact):
-    """An object exists at that key, so this create did nothing. An earlier create of ours may have made it."""
+    """An object exists at that key, so this create did nothing. This process's own earlier create may have made it."""
 
 
 class Conflict(StoreFact):
-    """Another create of the same key was under way. Which one wins is open: create again."""
+    """Another create of the same key was under way. Create again, because it is open which of them wins."""
 
 
 class NotFound(StoreFact):
@@ -39,12 +39,12 @@ class Damaged(StoreFact):
 class Unavailable(StoreFact):
     """The request never left this process, or the store refused it before it did anything. Nothing was changed.
 
-    A failure inside the store (HTTP 5xx, S3's SlowDown too) is no such refusal: for a write it is ``NoAnswer``.
+    A failure inside the store (HTTP 5xx, also S3's SlowDown) is no such refusal: for a write it is ``NoAnswer``.
     """
 
 
 class NoAnswer(StoreFact):
-    """The request may have left, and no certain answer came: it may have been carried out, or may be later."""
+    """The request may have left, and no certain answer came: it may have been carried out, or may still be."""
 
 
 class VersionMoved(StoreFact):
@@ -70,7 +70,7 @@ class Object:
     key: str
     body: bytes
     metadata: Mapping[str, str]
-    size: int  # of the whole object, in bytes
+    size: int  # bytes of the whole object, also where a range was asked for
     modified_at: int  # ms, by the store's own clock
 
 
@@ -93,7 +93,7 @@ class ObjectStore(Protocol):
             AlreadyExists: One exists there.
             Conflict: Another create of this key was under way; its outcome is unknown.
             Unavailable: Nothing was created.
-            NoAnswer: It may have been created, or may be later.
+            NoAnswer: It may have been created, or may still be.
         """
 
     def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
@@ -167,7 +167,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition: the stored version is ``expected`` (``None``: no item exists). It changes nothing."""
+    """A condition that changes nothing: the stored version is ``expected`` (``None``: no item exists)."""
 
     key: ItemKey
     expected: int | None

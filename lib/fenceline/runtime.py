@@ -1,9 +1,7 @@
 """Time, chance and waiting, as arguments.
 
-Rule: the protocol takes its clock, its randomness and every way to wait from here. So a simulation can put in its own,
-and replay a bad day from a seed.
-
-Not here: what is done with them.
+Rule: the protocol takes its clock, its randomness and every way to wait from here, so that a simulation can put in its
+own and replay a bad day from a seed.
 """
 
 from __future__ import annotations
@@ -64,8 +62,8 @@ class Runtime(Protocol):
     def condition(self, lock: Any = None) -> Condition:
         """Return a new condition on ``lock``, which this runtime made, or on a lock of its own.
 
-        Where a program's main thread comes, enter the lock and not the condition. A signal's exception that comes at
-        the end of the condition's ``__enter__`` leaves it locked for good.
+        In a program's main thread, enter the lock and not the condition, because an exception of a signal that comes at
+        the end of the condition's ``__enter__`` leaves the condition locked for good.
         """
 
     def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -76,7 +74,8 @@ class Runtime(Protocol):
         """
 
 
-# The same bytes of the kernel. But `urandom` lets another thread of Python in, and each append would wait for its turn.
+# The same bytes of the kernel as `urandom` returns. But `urandom` lets another thread of Python run, so each append
+# would wait for its turn.
 _random_bytes: Callable[[int], bytes] = getattr(os, "getrandom", os.urandom)
 
 

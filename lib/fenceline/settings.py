@@ -138,9 +138,10 @@ class Settings:
         _check_peers(self.region, [peer.name for peer in self.peers])
 
     def asking(self, principal: str) -> Collection[str] | None:
-        """Return the peers of which one sends a request as this principal: it has the role that is given to them.
+        """Return the peers, one of which sends a request as this principal: it has the role that peers are given.
 
-        An older peer's session does not name its region, so it may be any of them. ``None`` is for all other callers.
+        An older peer's session does not name its region, so the caller may be any of them. Return ``None`` for all
+        other callers.
         """
         found = _AS_ROLE.fullmatch(principal)
         if found is None or found["role"] != f"{self.service}-peer":
@@ -241,7 +242,7 @@ def _peers_text(peers: Sequence[PeerSettings]) -> str:
 def _peers_in(text: str) -> tuple[PeerSettings, ...]:
     """Return the peers that ``_peers_text`` wrote: ``{NAME: {"url", "role", "queue", "buckets"}}``.
 
-    None are in an empty text. Each member but ``url`` may be left out.
+    An empty text has none. Each member but ``url`` may be left out.
     """
     try:
         found: dict[str, dict[str, Any]] = json.loads(text) if text else {}

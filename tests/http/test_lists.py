@@ -211,7 +211,7 @@ def test_what_is_acknowledged_out_of_order_comes_in_parts_where_it_is_much(monke
 
 def test_the_parts_of_an_answer_are_of_as_many_ranges_as_pass() -> None:
     """Each of a million open ranges may have the largest offsets there are."""
-    count = limits.OPEN_RANGES_MAX
+    count = limits.CURSOR_RANGES_MAX
     ranges = [(2**63 - 2 * count + 2 * n, 2**63 - 2 * count + 2 * n + 1) for n in range(count)]
     cursor = to_json(_part(Cursor(9_999, 2**63 - 1, ranges, 2**63 - 1)))
     assert cursor["has_more"] is True

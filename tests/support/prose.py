@@ -1,7 +1,6 @@
-"""The half of the rules for prose that a program can judge: short sentences, and an actor with a name.
+"""The rule for prose that a program can judge: a sentence names its actor and has none of the banned words.
 
-Rule: a sentence has at most 25 words, and names its actor: producer, session, process or caller.
-Not here: whether a sentence is plain. A reader judges that.
+Not here: whether a sentence is plain, and whether it has one idea. A reader judges that.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 import tokenize
 from collections.abc import Iterator, Sequence
 
-WORDS_MAX = 25
 SPACES_MIN = 3  # of a string that counts as prose
 
 HIDDEN = re.compile(
@@ -49,9 +47,6 @@ def sentences(text: str) -> Iterator[str]:
 def findings(text: str) -> Iterator[str]:
     """Yield what is wrong with a paragraph's sentences."""
     for sentence in sentences(text):
-        count = sum(bool(re.search(r"\w", word)) for word in sentence.split())
-        if count > WORDS_MAX:
-            yield f"{count} words: {sentence}"
         if found := HIDDEN.search(sentence):
             yield f"'{found.group().strip()}': {sentence}"
 

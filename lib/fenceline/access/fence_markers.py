@@ -1,8 +1,8 @@
 """Fences: the markers that end the write access of a severed session, in each partition (DESIGN.md, "Fences").
 
-Rule: severing is one write, which lists in the session's item what is still to be fenced. A request that meets a
-severed session with such a list fences all of it before it answers, and so does the sweeper. Then the list is emptied.
-A fence is judged at exactly its offset, so a second process that fences the same list adds nothing.
+Rule: severing is one write, which lists in the session's item the access that is still to be fenced. A request that
+finds a severed session with such a list fences all of it before it answers, and so does the sweeper. Then the list is
+emptied. A fence is judged at exactly its offset, so a second process that fences the same list adds nothing.
 
 Not here: what refuses the append of a fenced session (``append.checks``); which sessions are severed
 (``ownership.decision``).
@@ -30,15 +30,15 @@ from fenceline.log.state import PartitionState, TentativeState
 def due_epoch(state: PartitionState, fence: PendingFence, session_id: str) -> int | None:
     """Return the epoch of the marker that ends this access; ``None`` where the log has ended it already.
 
-    Exclusive access ends with its own epoch. Were its marker not in the log yet, it would never be: none is appended
-    after one whose epoch is not lower. For shared access the log has no name, so only a higher epoch ends it. That
-    epoch ends the access of the other shared sessions, too, and they claim again.
+    Exclusive access ends with its own epoch, also before its own marker is in the log, because a marker is never
+    appended after one whose epoch is not lower. Shared access ends only with a higher epoch, because the log does not
+    name its sessions. That epoch ends the access of the other shared sessions, too, and they claim again.
     """
     if fence.mode == EXCLUSIVE:
         # model: Access, "a fence comes before its marker, too"
         is_named = (state.access_mode, state.session_id, state.topic_epoch) == (EXCLUSIVE, session_id, fence.epoch)
         return fence.epoch if is_named or state.topic_epoch < fence.epoch else None
-    # After the last epoch there is no higher one, and no claim can follow either.
+    # The last epoch has no higher one, and no claim can follow it either.
     # model: Access, "a shared grant's fence raises the epoch"
     return fence.epoch + 1 if state.topic_epoch <= fence.epoch < limits.INT32_MAX else None
 
@@ -61,10 +61,10 @@ class FenceEntry(Entry):
 
 
 def finish(partitions: Partitions, session: SessionItem) -> None:
-    """Fence everything on a severed session's list, side by side, and empty the list.
+    """Fence all access on a severed session's list, side by side, and empty the list.
 
     Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: The list stays; the next request that meets the
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The list stays; the next request that finds the
             session resumes it.
         CorruptLogError: A partition's log is damaged.
     """

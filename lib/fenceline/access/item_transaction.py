@@ -1,10 +1,10 @@
-"""One item transaction: what a request makes of the items that it read.
+"""One item transaction: all changes of a request to the items that it read.
 
-Rule: all changes are written, or none, and each on the version that was read. So a write that ends a session which
-looked dead fails if that session came back meanwhile. An item that the request depends on, and that stays as it is, is
-a condition of the same write.
+Rule: all changes are written, or none, and each on the version that was read, so a write that ends a session that
+looked dead fails if that session came back meanwhile. An item on which the request depends, and which stays as it is,
+is a condition of the same write.
 
-Not here: what a request changes (``claims.decision``, ``ownership.decision``).
+Not here: the changes of a request (``claims.decision``, ``ownership.decision``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fenceline.runtime import Runtime
 
 
 class VersionedItem(Protocol):
-    """An item that is made for a write: its value, and the version that it was read at."""
+    """An item that is made for a write: its value, and the version at which it was read."""
 
     @property
     def version(self) -> int | None: ...
@@ -32,8 +32,8 @@ class ItemTransaction:
 
     Args:
         read: By id, the sessions as they were read.
-        if_made: A condition of the write if it makes an item that was not there.
-        too_large: What the error says if the changes are too many for one write.
+        if_made: A condition of the write if it makes an item that did not exist.
+        too_large: The error's text if the changes are too many for one write.
     """
 
     def __init__(self, read: Mapping[str, SessionItem], *, if_made: Check | None = None, too_large: str = "") -> None:
@@ -42,10 +42,10 @@ class ItemTransaction:
         self._too_large = too_large
         self._items: dict[ItemKey, VersionedItem] = {}
         self._sessions: dict[str, SessionItem] = {}  # as they are once the changes are written
-        self._required: dict[ItemKey, int | None] = {}  # what must still have this version
+        self._required: dict[ItemKey, int | None] = {}  # the versions that these items must still have
 
     def put(self, key: ItemKey, item: VersionedItem) -> None:
-        """Write an item in the place of the version that it was read at."""
+        """Write an item over the version at which it was read."""
         self._items[key] = item
 
     def change(self, key: ItemKey, before: VersionedItem, after: VersionedItem) -> None:
@@ -54,7 +54,7 @@ class ItemTransaction:
             self._items[key] = after
 
     def require(self, key: ItemKey, version: int | None) -> None:
-        """Let the write fail if an item that the request leaves as it is has another version by then."""
+        """Let the write fail if an item that the request does not change has another version by then."""
         self._required[key] = version
 
     def session(self, session_id: str | None) -> SessionItem | None:

@@ -1,10 +1,10 @@
-"""Named producers: what a claim asked for, and what became of it, for the answers to its session.
+"""Records of named producers: a claim and its outcome, for the answers to its session.
 
-Rule: an answer is made from the record, but the record gives no access. The access items and the log say whether its
-epochs are still in force. On a topic a name belongs to one live producer. A producer that was fenced, closed or failed
-has lost its name.
+Rule: an answer is made from the record, but the record gives no access: the access items and the log say whether the
+record's epochs are still in force. On a topic a name belongs to one live producer. A producer that was fenced, closed
+or failed has lost its name.
 
-Not here: what is shown of a producer (``model.access``), and how claims are decided (``claims``).
+Not here: a producer as it is shown (``model.access``), and decisions on claims (``claims``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProducerRecord:
     access_mode: str  # as the claim asked for it
     partitions: tuple[int, ...]
     state: str  # PENDING, GRANTED, QUEUED, CLOSED or FAILED
-    ticket: int = 0  # of a producer that waits, or waited
+    ticket: int = 0  # its place in the line, if it waits or waited
     topic_epochs: Mapping[int, int] = field(default_factory=dict)  # granted, or reserved
     next_offsets: Mapping[int, int] = field(default_factory=dict)  # right after its markers
     since: int | None = None  # when it was granted, or queued; None: an older version wrote it
@@ -72,12 +72,12 @@ class ProducerRecord:
         }
 
     def granted_to(self, session: SessionItem, partitions: Sequence[int]) -> Claim:
-        """Return the granted producer of a session, with those of its partitions that it still has."""
+        """Return the granted producer of a session, with the partitions that it still has."""
         epochs = {p: self.topic_epochs[p] for p in partitions}
         return self._shown(session, GRANTED, epochs, {p: self.next_offsets[p] for p in partitions})
 
     def queued(self, session: SessionItem, queue_position: int) -> Claim:
-        """Return the producer of a session that waits."""
+        """Return the producer as one that waits, with its session."""
         return self._shown(session, QUEUED, {}, {}, queue_position)
 
     def _shown(
@@ -125,7 +125,7 @@ def record_from_item(item: Item) -> ProducerRecord:
 
 
 def withdrawn(record: ProducerRecord) -> ProducerRecord:
-    """Return the record once the claim is given up: the producer has what it had before, or nothing."""
+    """Return the record once the claim is given up: the producer has its access from before, or none."""
     if not record.next_offsets:
         return replace(record, state=FAILED)
     return replace(record, state=GRANTED, topic_epochs={p: record.topic_epochs[p] for p in record.next_offsets})

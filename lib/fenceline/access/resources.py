@@ -1,10 +1,10 @@
-"""Resources: which guard a partition, which are locks, and the item that says which session owns each.
+"""Resources, each of which guards a partition or is a lock, and the item that names a resource's owner.
 
 Rule: a resource ``topic/partition`` whose partition exists when it is claimed belongs to that incarnation of the topic.
 Its item is among that partition's items, and is deleted with them. Any other string is a lock, and guards nothing, even
 if such a topic is created later (DESIGN.md, "Ownership (Single Reader/Writer)").
 
-Not here: which session owns a resource (``ownership.decision``).
+Not here: the decision which session owns a resource (``ownership.decision``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _PARTITION_NAME = re.compile(r"(?P<topic>[^/]+)/(?P<partition>0|[1-9][0-9]{0,8})
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource, as it was found when it was claimed: what it guards, and where its ownership is kept.
+    """One resource, as it was found when it was claimed, with the place of its ownership.
 
     Args:
         group: The group whose reads and commits it guards; ``None`` is not the same as any group.
-        topic_id: The incarnation that it belongs to; ``""`` for a plain string.
-        topic: BatchGroups with ``partition``: what it guards, if it guards anything.
+        topic_id: The incarnation to which it belongs; ``""`` for a plain string.
+        topic: With ``partition``, the partition that it guards, if it guards one.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Resource:
 
     @property
     def is_plain(self) -> bool:
-        """Return True if it is a lock, and guards no partition."""
+        """Return True if the resource is a lock, and guards no partition."""
         return not self.topic_id
 
     @property
     def is_write_access(self) -> bool:
-        """Return True if owning it is exclusive access to a partition (DESIGN.md, "Write access by own")."""
+        """Return True if owning the resource is exclusive access to a partition (DESIGN.md, "Write access by own")."""
         return self.group is None and not self.is_plain
 
     @property
@@ -59,23 +59,23 @@ class Resource:
 
     @property
     def owned(self) -> OwnedHold:
-        """The resource, as a session remembers it."""
+        """The resource, as a session's item has it."""
         return OwnedHold(self.group, self.name, self.topic_id)
 
     @classmethod
     def of(cls, owned: OwnedHold) -> Resource:
-        """Return a resource that a session claimed, as it was then."""
+        """Return a resource that a session claimed, as it was at the claim."""
         topic, partition = (partition_named(owned.resource) if owned.topic_id else None) or ("", -1)
         return cls(owned.resource, owned.group, owned.topic_id, topic, partition)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipItem:
-    """What is remembered of a resource: the last granted generation and token, and the session that got them.
+    """A resource's item: the last granted generation and token, and the session that got them.
 
     Args:
-        severed: The sessions that this session severed for it. Their fences are finished before any answer says that
-            it owns the resource. The request that severed them finishes them, or the same request sent again.
+        severed: The sessions that this session severed for the resource. Before any answer says that it owns the
+            resource, their fences are finished, by the request that severed them, or by the same request sent again.
     """
 
     generation: int = 0
@@ -101,12 +101,12 @@ class OwnershipItem:
 
     @classmethod
     def from_item(cls, item: Item | None) -> OwnershipItem:
-        """Return what the item says; a resource without an item was never owned."""
+        """Return the ownership that an item holds; a resource without an item was never owned."""
         return cls() if item is None else cls.from_value(item.value, item.version)
 
 
 def partition_named(resource: str) -> tuple[str, int] | None:
-    """Return the (topic, partition) that a resource names, if its form is that of one."""
+    """Return the (topic, partition) that a resource names, if it has the form of one."""
     match = _PARTITION_NAME.fullmatch(resource)
     if match is None or not LEGAL_NAME.fullmatch(match["topic"]):
         return None

@@ -1,7 +1,7 @@
 """The rules of write access to a partition: the table of claims, as pure decisions over one item (PIP-68).
 
 Rule: the item names the sessions that were granted access, reserved the next epoch, or wait. The log names the session
-that holds access. Where they differ, the higher epoch counts (DESIGN.md, "Exclusive access (PIP-68)").
+that holds access. Where item and log differ, the higher epoch counts (DESIGN.md, "Exclusive access (PIP-68)").
 
 Not here: reads, writes and clocks. Which sessions are live is an argument.
 """
@@ -19,7 +19,7 @@ from fenceline.ports import Item
 
 WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = "WaitForExclusive", "ExclusiveWithFencing"
 
-IsLive = Callable[[str], bool]  # of a session's id
+IsLive = Callable[[str], bool]  # takes a session's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Holder:
     epoch: int
     producer_name: str  # "" for an owner
     is_ended: bool = False  # by another process, and for good
-    is_closed: bool = False  # with its producer, until that reconnects
+    is_closed: bool = False  # with its producer, until the producer reconnects
 
     @property
     def name(self) -> tuple[str, str]:
@@ -39,7 +39,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """One place in the line; the item of each of its partitions has it."""
+    """One place in the line, which the item of each of the waiter's partitions has."""
 
     ticket: int
     session_id: str
@@ -63,7 +63,7 @@ class AccessItem:
     version: int | None = None  # None: it is not stored yet
 
     def names(self) -> list[tuple[str, str]]:
-        """Return the names of all producers that it has: those with access, granted or reserved, and the waiters."""
+        """Return the names of all producers in the item: those with access, granted or reserved, and the waiters."""
         holders = [holder for holder in (self.granted, self.claim, *self.shared) if holder is not None]
         return [*(holder.name for holder in holders), *(waiter.name for waiter in self.waiting)]
 
@@ -100,7 +100,7 @@ def access_from_item(item: Item | None) -> AccessItem:
 
 
 class Column(Enum):
-    """What blocks a claim on one partition: the table's column, of several the one farthest to the right."""
+    """The column of the table: the obstacle to a claim on one partition, of several the one farthest to the right."""
 
     FREE = "no holder"
     EXCLUSIVE = "exclusive holder"
@@ -129,7 +129,7 @@ TABLE: Mapping[tuple[str, Column], Verdict] = {
 
 
 def verdict_of(mode: str, columns: Sequence[Column]) -> Verdict:
-    """Return what becomes of a claim that meets these columns. A claim takes all its partitions or none."""
+    """Return the verdict on a claim with these columns. A claim takes all its partitions or none."""
     verdicts = {TABLE[mode, column] for column in columns}
     for verdict in (Verdict.BUSY, Verdict.FENCED, Verdict.QUEUED, Verdict.TAKES_OVER):
         if verdict in verdicts:
@@ -143,8 +143,8 @@ class Claimant:
 
     session_id: str
     producer_name: str
-    ticket: int | None = None  # of a claimant that waits
-    # It holds or has reserved some of the partitions already, and a waiter in the line may wait for that.
+    ticket: int | None = None  # its place in the line, if it waits
+    # The claimant holds or has reserved some of the partitions already, for which a waiter in the line may wait.
     keeps: bool = False
 
     @property
@@ -154,7 +154,7 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Answers about the sessions that a partition's item names."""
+    """The state of the sessions that a partition's item names."""
 
     is_live: IsLive
     is_gone: IsLive  # ended for good, or no longer known
@@ -164,7 +164,7 @@ class Liveness:
         return self.is_live(waiter.session_id) and self.is_in_line(waiter)
 
     def is_over(self, waiter: Waiter) -> bool:
-        """Return True if it will never wait again; a waiter that only lapsed may come back to its place."""
+        """Return True if the waiter will never wait again; one that only lapsed may come back to its place."""
         return self.is_gone(waiter.session_id) or not self.is_in_line(waiter)
 
 
@@ -178,7 +178,7 @@ class PartitionAccess:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next one follows: the higher of the item's and the state's."""
+        """The epoch after which the next one is reserved: the higher of the item's and the state's."""
         return max(self.item.epoch, self.state.topic_epoch)  # model: Access, "an epoch is reserved once"
 
     @property
@@ -218,7 +218,7 @@ def holders(view: PartitionAccess, liveness: Liveness) -> list[Holder]:
 
 
 def column_of(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> Column:
-    """Return what blocks the claimant (DESIGN.md, "Exclusive access (PIP-68)")."""
+    """Return the obstacle to the claimant (DESIGN.md, "Exclusive access (PIP-68)")."""
     ticket = claimant.ticket
     ahead = [w for w in view.item.waiting if w.name != claimant.name and (ticket is None or w.ticket < ticket)]
     if not claimant.keeps and any(liveness.is_waiting(waiter) for waiter in ahead):
@@ -226,8 +226,8 @@ def column_of(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> 
     is_other = [h for h in view.sharers() if h.name != claimant.name]
     if any(not h.is_closed and liveness.is_live(h.session_id) for h in is_other):
         return Column.SHARED
-    # Its own reservation does not block it. If it waits for the rest of its partitions, its grant does not either; if
-    # it does not wait, that grant is another claim's.
+    # The claimant's own reservation does not block it. Its own grant does not block it while it waits for the rest of
+    # its partitions; if it does not wait, that grant is another claim's.
     own = [view.item.claim] if ticket is None else [view.item.claim, view.item.granted]
     is_own = [h for h in own if h is not None and h.name == claimant.name]
     return Column.EXCLUSIVE if any(h not in is_own for h in holders(view, liveness)) else Column.FREE
@@ -242,9 +242,9 @@ class Reconnection(Enum):
 
 
 def reconnection_of(view: PartitionAccess, epoch: int, session_id: str, mode: str) -> Reconnection:
-    """Judge the epoch of a claim that says that it had access (DESIGN.md, "Reconnection")."""
+    """Judge the epoch of a claim that names access which it had (DESIGN.md, "Reconnection")."""
     if epoch != view.epoch_in_force:
-        # Lower: a later access replaced it. Higher: it is of an earlier incarnation.
+        # A lower epoch was replaced by a later access. A higher one belongs to an earlier incarnation.
         return Reconnection.FENCED
     if mode == SHARED and view.state.access_mode != SHARED:
         # An exclusive session has ended, and the marker back to shared access is still to come.
@@ -264,10 +264,10 @@ def reconnection_of(view: PartitionAccess, epoch: int, session_id: str, mode: st
 
 
 def over(view: PartitionAccess, alive: Sequence[Holder]) -> list[Holder]:
-    """Return the holders whose exclusive access is over. That must be written before any process relies on it.
+    """Return the holders whose exclusive access is over. Its end must be written before any process relies on it.
 
     Args:
-        alive: What ``holders`` returns.
+        alive: The holders that ``holders`` returns.
     """
     return [h for h in view.exclusives() if h not in alive]
 
@@ -315,7 +315,7 @@ def shared(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> Acc
 
 
 def queued(view: PartitionAccess, waiter: Waiter, liveness: Liveness, *, waiters_max: int) -> AccessItem | None:
-    """Return the item with a waiter at the end of the line, and nothing else changed; ``None`` if the line is full.
+    """Return the item with a waiter at the end of the line, and no other change; ``None`` if the line is full.
 
     A lapsed waiter keeps its place as long as there is room.
     """

@@ -1,7 +1,7 @@
-"""Sessions as appends meet them: what a process remembers of them, and the end of an exclusive one.
+"""The sessions of appends: a cache of their items, the renewal of their leases, and the end of an exclusive session.
 
-Rule: the memory only saves a look. The log says whether a session may still write, at exactly the offset of each
-append. A refusal is answered after a fresh look: the log does not show whether a session was severed or fenced
+Rule: the cache only saves a look. The log says whether a session may still write, at exactly the offset of each append.
+A refusal is answered after a fresh look, because the log does not show whether a session was severed or fenced
 (DESIGN.md, "Appends with a session"). An accepted append renews the lease when a third of it is spent, unless another
 process has ended that access.
 
@@ -41,9 +41,9 @@ _RENEWALS = 4  # tries of one renewal, each from a fresh read
 
 @dataclass(slots=True)
 class WantedMark:
-    """A mark that a claimer wants what a session holds: the session's creates in this process wait for a moment."""
+    """A mark that a claimer wants a session's access, for which the session's creates in this process wait a moment."""
 
-    seen_at: int  # of the last mark that was honoured, by its maker's clock
+    seen_at: int  # when the last mark that was honoured was made, by its maker's clock
     until_ms: int  # monotonic
 
 
@@ -55,12 +55,12 @@ class SessionCache:
         self._partitions = partitions
         self._lock = self._context.runtime.lock()
         self._known: OrderedDict[str, SessionItem] = OrderedDict()
-        self._entries = 0  # held and owned by all of these
+        self._entries = 0  # the holds and ownerships of all of these
         self._wanted: dict[str, WantedMark] = {}
         self._renewing: set[str] = set()
 
     def status(self, ref: SessionRef, partition: Partition, principal: str) -> tuple[SessionStatus, bool]:
-        """Return what is known of the session's access to this partition, and whether this call looked.
+        """Return the session's access to this partition, as far as it is known, and whether this call looked.
 
         Raises:
             UnknownSessionError, NotAuthorizedError, SessionSeveredError: The session may not be used. Nothing was
@@ -76,7 +76,7 @@ class SessionCache:
         return self.read_status(ref, partition, principal), True
 
     def read_status(self, ref: SessionRef, partition: Partition, principal: str) -> SessionStatus:
-        """Return what the session's item says of its access to this partition; see ``status``."""
+        """Return the session's access to this partition by a read of its item; see ``status``."""
         session = self._read(ref.session_id)
         return _status(session_item.judge_known(session, ref.session_id, principal), ref, partition)
 
@@ -110,7 +110,7 @@ class SessionCache:
         return self._entries > limits.SESSION_ENTRIES_CACHED_MAX and len(self._known) > 1
 
     def hold_back(self, session_id: str, until_ms: int) -> None:
-        """Wait while a claimer that wants what the session holds goes first, at most until ``until_ms`` (I9)."""
+        """Wait while a claimer that wants the session's access goes first, at most until ``until_ms`` (I9)."""
         with self._lock:
             wanted = self._wanted.get(session_id)
         if wanted is not None:
@@ -129,7 +129,7 @@ class SessionCache:
         try:
             self._renew(known, ref, partition)
         except (StoreFact, FencelineError):
-            # The records are in the log, and the answer says so. No answer speaks of a renewal: the next append tries.
+            # No answer depends on the renewal, because the records are in the log, and the next append tries again.
             return
         finally:
             with self._lock:
@@ -140,7 +140,7 @@ class SessionCache:
             renewed = session_item.renewed(session, self._context.runtime.now_ms())
             put = renewed.put(self._context.runtime)
             try:
-                # A process that ends this access writes the same item: only one of the two succeeds.
+                # A process that ends this access writes the same item, so only one of the two succeeds.
                 self._context.items.write([put])
             except VersionMoved:
                 session = self._read(ref.session_id)
@@ -187,7 +187,7 @@ def admit(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> tu
     try:
         _end(partitions, partition, asked)
     except OutcomeUnknownError as error:
-        # The session's end may be written, and the next append asks again. Nothing of this append was written.
+        # The session's end may be written, and the next append asks again. This append wrote nothing.
         what = "a store did not answer, and nothing was appended; send the batch again"
         raise StoreUnavailableError(f"{what}: {error.detail}") from error
     return asked.session_id, asked.topic_epoch
@@ -197,7 +197,7 @@ def _end(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> Non
     context = partitions.context
     access_key = keys.access_item(partition.topic_id, partition.partition)
     session_key = keys.session_item(asked.session_id)
-    # A refusal is final: it refuses the append, and nothing of an append is written here.
+    # A refusal is final, because it refuses the append, and nothing of an append is written here.
     attempts = Attempts(context.runtime, "the partition's access", is_refusal_final=True)
     while True:
         with attempts:
@@ -218,7 +218,7 @@ def _end(partitions: Partitions, partition: Partition, asked: AdmitFirst) -> Non
                 place = partition.topic_id, partition.partition
                 over = session_item.with_hold_state(session, *place, holder.epoch, holder.producer_name, ENDED)
                 transaction.put(session_key, over)
-            # A process that loses this write reads again: a renewal may have come first.
+            # A process that loses this write reads again, because a renewal may have come first.
             # model: Access, "write the end before acting on it"
             context.items.write(transaction.changes(context.runtime))
             return

@@ -1,9 +1,9 @@
-"""A session's item: how a session is judged, what changes it, and what it may remember.
+"""A session's item: its judgement, its changes, and the bounds of what it remembers.
 
-Rule: a session is one item, and each change is one conditional write. Its lease only says when others may *try* (I9);
-the log says what its writers may do. Expiry is never written: an expired session is a live one whose lease lapsed. An
-accepted append of its own, or a reconnection, revives it. Closed and severed are final (DESIGN.md, "Exclusive access
-(PIP-68)", "Ownership (Single Reader/Writer)", "Fencing").
+Rule: a session is one item, and each change is one conditional write. A session's lease only says when others may *try*
+(I9); the log says what the session's writers may do. Expiry is never written: an expired session is a live one whose
+lease lapsed, and an accepted append of its own, or a reconnection, revives it. Closed and severed are final (DESIGN.md,
+"Exclusive access (PIP-68)", "Ownership (Single Reader/Writer)", "Fencing").
 
 Not here: reads and writes of the item (``sessions``).
 """
@@ -32,20 +32,21 @@ from fenceline.ports import Item, ItemKey, Put
 from fenceline.runtime import Runtime
 
 # Stored: never rename.
-LIVE, CLOSED, SEVERED = "live", "closed", "severed"  # of a session; LIVE and CLOSED also of a hold
-RESERVED, ENDED = "reserved", "ended"  # of a hold: not granted yet; ended by another process
+LIVE, CLOSED, SEVERED = "live", "closed", "severed"  # a session's states; a hold has LIVE and CLOSED, too
+RESERVED, ENDED = "reserved", "ended"  # a hold's states: not granted yet; ended by another process
 EXPIRED = "expired"  # never stored: a live session whose lease lapsed
 
 
-_ENTRY_BYTES_MAX = 2_048  # of a hold, of an owned resource, or of all the rest but the principal
+_ENTRY_BYTES_MAX = 2_048  # a hold, an owned resource, or all the rest of the item except the principal
 _TEXT = re.compile(CLIENT_NAME_PATTERN)
-# Not in the pattern: JSON text has none, and a validator that cannot name one refuses the whole pattern.
+# Surrogates are not in the pattern, because JSON text has none, and a validator that can't name one refuses the
+# pattern.
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class WriteHold:
-    """Write access to one partition, as its session remembers it. The log says whether it is in force."""
+    """Write access to one partition, as its session's item has it. The log says whether it is in force."""
 
     topic: str
     topic_id: str
@@ -71,7 +72,7 @@ class OwnedHold:
 
 @dataclass(frozen=True, slots=True)
 class PendingFence:
-    """Write access of a severed session that a marker has yet to end (DESIGN.md, "Fences")."""
+    """Write access of a severed session, which a marker has yet to end (DESIGN.md, "Fences")."""
 
     topic: str
     topic_id: str
@@ -91,7 +92,7 @@ class SessionItem:
     created_at: int
     state: str = LIVE  # or CLOSED, or SEVERED
     ended_at: int = 0  # when it was closed or severed
-    wanted_at: int = 0  # when a claimer last wanted what it holds
+    wanted_at: int = 0  # when a claimer last wanted its access
     holds: tuple[WriteHold, ...] = ()
     owns: tuple[OwnedHold, ...] = ()
     fences: tuple[PendingFence, ...] = ()
@@ -104,11 +105,11 @@ class SessionItem:
 
     @property
     def is_final(self) -> bool:
-        """Return True if it has ended for good."""
+        """Return True if the session has ended for good."""
         return self.state != LIVE
 
     def is_lapsed(self, now_ms: int) -> bool:
-        """Return True if its lease is over by this clock; a closed or severed session may have a lease left."""
+        """Return True if the lease is over by this clock; a closed or severed session may have a lease left."""
         return now_ms > self.expires_at + limits.LEASE_GRACE_MS
 
     def is_live(self, now_ms: int) -> bool:
@@ -119,7 +120,7 @@ class SessionItem:
         return self.expires_at - now_ms < self.lease_ms - self.lease_ms // 3
 
     def hold_of(self, topic_id: str, partition: int, epoch: int) -> WriteHold | None:
-        """Return the hold with this epoch; of several (closed, and granted again) the one that gives most access."""
+        """Return the hold with this epoch, of several (closed, and granted again) the one that gives most access."""
         order = (LIVE, CLOSED, ENDED, RESERVED)
         found = [h for h in self.holds if h.place == (topic_id, partition) and h.epoch == epoch]
         return min(found, key=lambda hold: order.index(hold.state), default=None)
@@ -166,7 +167,7 @@ class SessionItem:
         )
 
     def put(self, runtime: Runtime) -> Put:
-        """Return the write of this item in the place of the version that it was read at."""
+        """Return the write of this item over the version at which it was read."""
         return Put.replacing(self.key, self.to_value(), self.version, runtime.fresh_version)
 
     def written(self, put: Put) -> SessionItem:
@@ -209,12 +210,12 @@ def unknown_session(session_id: str) -> UnknownSessionError:
 
 
 def named_to_others(session: SessionItem | None) -> str:
-    """Return how an error names a session to the callers that it blocks: the end of the error's detail."""
+    """Return the end of an error's detail, which names a session to the callers that the session blocks."""
     return "" if session is None else f" session_id={session.session_id[:8]}{named(session)}"
 
 
 def named(session: SessionItem) -> str:
-    """Return how an error names the client of a session: the end of the error's detail."""
+    """Return the end of an error's detail, which names the client of a session."""
     return "" if session.client_name is None else f" client_name={session.client_name}"
 
 
@@ -274,7 +275,7 @@ def liveness_of(
     """Return which of the sessions that an access item names are live.
 
     Args:
-        is_in_line: Of a waiter. An owner fails all waiters.
+        is_in_line: Whether a waiter is in line. For an owner none is, because an owner fails all waiters.
     """
 
     def is_live(session_id: str) -> bool:
@@ -299,21 +300,22 @@ def created(
 
 
 def renewed(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session with a whole lease left; a clock that is slow shortens no lease."""
+    """Return the session with a whole lease left. A clock that is slow shortens no lease."""
     return replace(session, expires_at=max(session.expires_at, now_ms + session.lease_ms))
 
 
 def closed(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session closed. It owns nothing any longer, so even a full item has room for the change."""
+    """Return the session closed. Even a full item has room for this change, because a closed session owns nothing."""
     return replace(session, state=CLOSED, ended_at=now_ms, owns=())
 
 
 def severed(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session severed: all its write access is to be fenced (DESIGN.md, "Severing").
+    """Return the session severed, with all its write access to be fenced (DESIGN.md, "Severing").
 
-    Access that was closed, or ended by another process, is fenced, too. A process that remembers a grant writes until a
-    marker is in the log, and that other process may have crashed before its marker. Reserved access needs no fence: its
-    grant would be a write of this item, and no such write follows. What the session owned makes room for the fences.
+    Access that was closed, or ended by another process, is fenced, too, because a process that remembers a grant writes
+    until a marker is in the log, and that other process may have crashed before its marker. Reserved access needs no
+    fence, because its grant would be a write of this item, and no such write follows. The item has room for the fences,
+    because a severed session owns nothing.
     """
     # model: Access, "the list keeps closed and ended grants"
     held = [hold for hold in session.holds if hold.state != RESERVED]
@@ -322,14 +324,14 @@ def severed(session: SessionItem, now_ms: int) -> SessionItem:
 
 
 def wanted(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session with the mark that a claimer wants what it holds."""
+    """Return the session with the mark that a claimer wants its access."""
     return replace(session, wanted_at=now_ms)
 
 
 def with_hold(session: SessionItem, hold: WriteHold) -> SessionItem:
-    """Return the session with this hold, in the place of an earlier one of the same producer and partition.
+    """Return the session with this hold, which replaces an earlier one of the same producer and partition.
 
-    A reserved hold replaces no granted one: the log may still name the granted epoch.
+    A reserved hold replaces no granted one, because the log may still name the granted epoch.
     """
 
     def is_other(other: WriteHold) -> bool:
@@ -391,7 +393,7 @@ def _with_hold(
     return replace(session, holds=tuple(holds)) if is_found else session
 
 
-# What a session may remember, and what it may forget
+# The bounds of a session's item, and the holds that it may forget
 
 
 def crowded(session: SessionItem, count: int) -> list[tuple[str, int]]:
@@ -403,8 +405,8 @@ def bounded(before: SessionItem, session: SessionItem, items: Mapping[tuple[str,
     """Return the session without the holds that it may forget, if it has too many.
 
     Args:
-        before: The session as it was read: all its other holds are new.
-        items: By place, the access items of what it held, as they were read after the session.
+        before: The session as it was read. All other holds of ``session`` are new.
+        items: By place, the access items of its holds, as they were read after the session.
 
     Raises:
         ThrottledError: The session would write to too many partitions, remember too much, or fill its item.
@@ -417,8 +419,8 @@ def bounded(before: SessionItem, session: SessionItem, items: Mapping[tuple[str,
 def _without_over(
     before: SessionItem, session: SessionItem, items: Mapping[tuple[str, int], AccessItem]
 ) -> SessionItem:
-    # A request that severs the session fences all that it remembers. So it must not forget a hold under which a process
-    # could still write (DESIGN.md, "Lapsed sessions and full items").
+    # The session must not forget a hold under which a process could still write, because a request that severs the
+    # session fences only the holds in its item (DESIGN.md, "Lapsed sessions and full items").
     if session.holds == before.holds or len(session.holds) <= limits.HOLDS_MAX:
         return session
     known = set(before.holds)
@@ -439,15 +441,15 @@ def _without_over(
 def is_over(session_id: str, hold: WriteHold, item: AccessItem | None) -> bool:
     """Return True if no process can write under this hold any longer, whatever it remembers.
 
-    The end of a hold is not enough for that, nor is another's reservation. The process that wrote either may have
-    crashed before its marker. A grant of a higher epoch is enough, because it was confirmed after its marker.
+    The end of a hold is not enough for that, nor is a reservation by another session, because the process that wrote it
+    may have crashed before its marker. A grant of a higher epoch is enough, because it was confirmed after its marker.
     """
     if item is None:
         return False  # it was not read
     if item.version is None:
-        return True  # deleted with its topic's incarnation, after the SEAL
+        return True  # the item was deleted with its topic's incarnation, after the SEAL
     if hold.state == RESERVED:
-        # Given up, or another's by now: it will not be granted.
+        # It was given up, or is another session's by now, so it will not be granted.
         reserved = [h for h in (item.claim, *item.shared) if h is not None]
         return all((h.name, h.epoch) != ((session_id, hold.producer_name), hold.epoch) for h in reserved)
     return item.granted is not None and item.granted.epoch > hold.epoch
@@ -457,8 +459,8 @@ def bytes_at_end(session: SessionItem) -> int:
     """Return the size of a session's item in the largest form that it may take without growth.
 
     That form has every hold in its longest state, or it is severed, with a fence for each hold. It must stay well below
-    the size that an item may have (DESIGN.md, "Room in items"). So a write that renews, closes, ends or severs always
-    fits, and is never judged.
+    the size that an item may have (DESIGN.md, "Room in items"), so that a write that renews, closes, ends or severs
+    always fits, and needs no check.
     """
     latest = limits.INT64_MAX  # longer than any time that will be written
     holds = tuple(replace(hold, state=RESERVED) for hold in session.holds)  # no state has a longer name
@@ -471,15 +473,15 @@ def bytes_at_end(session: SessionItem) -> int:
 
 
 def bytes_at_most(session: SessionItem) -> int:
-    """Return what ``bytes_at_end`` does not exceed, from the number of what the session holds and owns."""
+    """Return a bound of ``bytes_at_end`` that follows from the numbers of holds and owned resources alone."""
     return _ENTRY_BYTES_MAX * (1 + len(session.holds) + len(session.owns)) + len(session.principal.encode())
 
 
 def _check_growth(before: SessionItem, session: SessionItem) -> None:
-    """Judge whether a session's item has room for what is new in it.
+    """Judge whether a session's item has room for its new entries.
 
     Args:
-        before: The session as it was read. One that is beyond the limit already may change, but not grow.
+        before: The session as it was read. If it is beyond the limit already, it may change, but not grow.
 
     Raises:
         ThrottledError: There is no room.

@@ -1,10 +1,10 @@
-"""Sessions: what a client has here in the place of a connection (API.md, "Sessions and producers").
+"""Sessions of clients, each with a lease, because HTTP has no connection (API.md, "Sessions and producers").
 
-Rule: each change is one conditional write. A heartbeat renews only a live session. A lapsed one comes back only by an
-append of its own that the log takes, or by a reconnection. A request that meets a severed session finishes its fences
-before it answers.
+Rule: each change is one conditional write. A heartbeat renews only a live session. A lapsed session comes back only by
+an append of its own that the log accepts, or by a reconnection. A request that finds a severed session finishes its
+fences before it answers.
 
-Not here: what a session is, and how it is judged (``session_item``), and appends under a session (``session_cache``).
+Not here: the item of a session, and its judgement (``session_item``); appends under a session (``session_cache``).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
 
 
 def read(partitions: Partitions, session_id: str, principal: str) -> SessionState:
-    """Return a session as it is now, with what it holds.
+    """Return a session as it is now, with all that it holds.
 
     Raises:
         UnknownSessionError, NotAuthorizedError: There is no such session, or it is another principal's.
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: It was severed, and is not fenced everywhere yet.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: It is severed, and is not fenced everywhere yet.
         Unavailable: The item store could not be asked.
     """
     context = partitions.context
@@ -80,7 +80,8 @@ def heartbeat(partitions: Partitions, session_id: str, principal: str) -> Sessio
             known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
             session = session_item.judge_live(known, session_id, principal, runtime.now_ms())
             renewed = session_item.renewed(session, runtime.now_ms())
-            # A process that ends one of its holds writes the same item, so no caller learns that it keeps that hold.
+            # A process that ends one of the session's holds writes the same item, so no caller learns from a heartbeat
+            # that it keeps a hold which was ended.
             context.items.write([renewed.put(runtime)])
             return _shown(renewed, LIVE)
 
@@ -122,7 +123,7 @@ def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str]
 
 
 def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, str], ...]:
-    """Return what the session owns, and the partitions of its exclusive producers, as the items say now."""
+    """Return the resources that the session owns, and the partitions of its exclusive producers, by the items now."""
     held = [hold for hold in session.holds if hold.mode == EXCLUSIVE and hold.state == LIVE]
     # Owned write access is also one of the session's holds.
     resources = {owned: Resource.of(owned) for owned in session.owns}

@@ -1,4 +1,4 @@
-"""The append loop: callers of one partition lead in turn, form a group of what waits, and have it created.
+"""The append loop: callers of one partition lead in turn, form a group of the waiting entries, and have it created.
 
 Rule: one caller leads at a time, so no other caller of this process creates at that partition meanwhile. There is no
 thread of its own: a caller leads only for as long as its own request takes ("Append", "Rivals take turns").
@@ -38,7 +38,8 @@ class Appender:
     """The appender of one partition in this process. Safe to share between threads.
 
     Args:
-        keep: Called when a caller leaves a frozen group: from then on the process must not forget this appender.
+        keep: Called when a caller leaves a frozen group, because from then on the process must not forget this
+            appender.
     """
 
     def __init__(self, partition: Partition, keep: Callable[[Partition], None] = lambda _: None) -> None:
@@ -51,7 +52,7 @@ class Appender:
 
     @property
     def is_idle(self) -> bool:
-        """Return True if forgetting it loses nothing: no request waits, and no create is without an outcome."""
+        """Return True if the process may forget this appender: no request waits, and no create lacks its outcome."""
         return self.queue.is_idle
 
     def append(self, entry: Entry, until_ms: int) -> Appended | Marked | Outdated | AdmitFirst | AskCoordinator:
@@ -70,7 +71,8 @@ class Appender:
         ticket = Ticket(entry, until_ms)
         with self.queue.lock:
             if self.queue.add(ticket):
-                # No attempt is in progress: each caller that lost was answered, or left. The time since is no try.
+                # No attempt is in progress, because each caller that lost was answered, or left. So the time since then
+                # is part of no try.
                 self.contention.backoff.losses = 0
         try:
             has_led = self._lead_until_answered(ticket)
@@ -78,7 +80,7 @@ class Appender:
             if self.combiner is not None:
                 self.queue.drop_foreign_group()
                 self.combiner.own.settle()
-        # Where another process created what this one appended last, that process writes the checkpoints.
+        # Where another process committed this one's last append, that process writes the checkpoints.
         is_served = self.combiner is not None and self.combiner.is_served
         if has_led and not is_served and self.partition.is_checkpoint_due() and self._has_time(ticket):
             keep_checkpoint(self.partition)
@@ -109,10 +111,11 @@ class Appender:
         return has_led
 
     def question(self, entry: Entry) -> AskCoordinator | None:
-        """Return what the coordinator must be asked, if ``entry`` would wait here and only then be told so.
+        """Return what the coordinator must be asked, if ``entry`` would have to wait before the queue's check asks it.
 
-        The check is that of the queue, at the state that this process has folded: whatever it misses, the queue's own
-        check finds. So a transaction's first batch asks while the group before it is created, not after that.
+        So a transaction's first batch asks while the group before it is created, and not after that. The check is the
+        queue's, at the state that this process has folded. The queue checks the entry again, and finds what is missed
+        here.
         """
         if not self.queue.is_busy or entry.producer_id is None or not self.partition.is_fresh:
             return None
@@ -146,7 +149,7 @@ class Appender:
     def _form(self) -> Group | None:
         """Form a group of the first tickets in line.
 
-        Until the group exists they stay in the queue, so that a caller that leaves can remove its own.
+        The tickets stay in the queue until the group exists, so that a caller that leaves can remove its own.
         """
         queue, partition = self.queue, self.partition
         held = () if self.combiner is None else self.combiner.own.held()
@@ -166,8 +169,9 @@ class Appender:
             if not tickets or snapshot is None:
                 return None
             if not snapshot.is_young:
-                # I3: the process was frozen since it freshened. It may have folded a late create, which is no part of
-                # the log. A segment that follows from that would damage the log for good. So it forms anew.
+                # I3: the process was frozen since it freshened, so it may have folded a late create, which is no part
+                # of the log. It forms the group anew, because a segment that follows from a late create would damage
+                # the log for good.
                 # model: Append, "judge while young"
                 return None
             if snapshot.state.is_sealed:
@@ -180,12 +184,12 @@ class Appender:
             return queue.group
 
     def _freshen(self, tickets: Sequence[Ticket]) -> None:
-        """Open the partition anew, if what this process knows of it is too old for these tickets (I4, I7)."""
+        """Open the partition anew, if this process's state of it is too old for these tickets (I4, I7)."""
         if tickets and not self.partition.is_fresh:
             self.partition.open(is_going_allowed=tickets[0].entry.is_going_allowed)
 
     def _answer(self, group: Group) -> None:
-        """Answer a group of refusals and duplicates, if the tail that they were checked at is still the end (I4)."""
+        """Answer a group of refusals and duplicates, if the tail at which they were checked is still the end (I4)."""
         queue, partition = self.queue, self.partition
         tickets = [ticket for ticket, _ in group.answers]
         try:
@@ -202,7 +206,7 @@ class Appender:
                 queue.dissolve(group)
 
     def _create(self, group: Group) -> None:
-        """Create the group's segment, and go by the outcome."""
+        """Create the group's segment, and act on the outcome."""
         was_unknown, segment = self.queue.freeze(group), group.segment
         if was_unknown is None or segment is None:
             return
@@ -247,7 +251,7 @@ class Appender:
         contention.make_way(now, is_urgent=group.appended[0].entry.is_urgent, until_ms=until_ms)
 
     def _concedes(self, group: Group) -> bool:
-        """Return True if what the lost group held is offered to rivals, or is: no pause is needed then."""
+        """Return True if the entries of the lost group are offered to rivals, so that no pause is needed."""
         combiner = self.combiner
         has_offers = combiner is not None and combiner.has_offers
         if not (combiner is not None and combiner.knows_rivals) and self.contention.backoff.losses == 0:
@@ -266,7 +270,7 @@ class Appender:
         return True
 
     def _leaves_to_rivals(self, leader: Ticket) -> bool:
-        """Take rivals' offers along, offer to them, or leave the log to them. Return True if that was this step."""
+        """Commit rivals' offers, offer to rivals, or leave the log to rivals. Return True if that was this step."""
         contention = self.contention
         now = self._context.runtime.monotonic_ms()
         if self.partition.overtaken != self._overtaken:
@@ -274,8 +278,8 @@ class Appender:
             if self.combiner is None or not self.combiner.is_combining:
                 contention.backoff.meet_rivals(now)
             self.meet_rivals()
-        # A process that combines does that first. One that does not, or has nothing to offer, first looks whether a
-        # rival is amid its turn.
+        # A process that combines does that first. A process that does not, or that has nothing to offer, first looks
+        # whether a rival is amid its turn.
         combiner = self.combiner
         is_combining = combiner is not None and combiner.is_combining
         if combiner is not None and is_combining and combiner.step():
@@ -284,7 +288,7 @@ class Appender:
             return True
         if combiner is not None and not is_combining and combiner.step():
             return True
-        # Where rivals' batches are taken along, or its own are, nothing is left to rivals.
+        # No gap is left while this process commits rivals' batches, or rivals commit its batches.
         if combiner is None or not combiner.is_combining:
             contention.leave_gap(now, leader.until_ms)
         return False

@@ -34,9 +34,9 @@ class SessionStatus:
     """The session that a batch is sent with, as far as it concerns the partition.
 
     Args:
-        topic_epoch: The one that the batch names.
-        mode: Of the grant with that epoch; ``None`` if the session has no such grant.
-        expired: The answer of a session or producer that was closed, unless another writer came after it.
+        topic_epoch: The epoch that the batch names.
+        mode: The mode of the grant with that epoch; ``None`` if the session has no such grant.
+        expired: The answer for a session or producer that was closed, unless another writer came after it.
     """
 
     session_id: str
@@ -46,7 +46,7 @@ class SessionStatus:
 
 
 class Terms(NamedTuple):
-    """The conditions of a batch: those that its sender named, and the topic's."""
+    """The conditions of a batch: its sender's, and the topic's."""
 
     expected_offset: int | Sequence[int] | None
     checks_expected_offsets: bool
@@ -115,10 +115,10 @@ def check_append(
     """Decide whether a batch may be appended at ``state.next_offset``.
 
     Args:
-        producer: What the partition knows of ``header.producer_id`` at that offset.
-        header: The batch's, before it is stamped.
+        producer: The state of ``header.producer_id`` at that offset.
+        header: The batch's header, before it is stamped.
         now_ms: The present time, by which a producer's state lapses.
-        producers_dropped: As ``Partition`` counts: an answer of the coordinator is compared with it.
+        producers_dropped: The count of ``Partition``, with which an answer of the coordinator is compared.
     """
     fenced = _check_access(state, terms)
     if fenced is not None:
@@ -164,13 +164,13 @@ def _check_access(state: PartitionState, terms: Terms) -> RefusedBatch | AdmitFi
 def _unlapsed(
     state: PartitionState, producer: ProducerState | None, header: BatchHeader, expiration_ms: int, now_ms: int
 ) -> ProducerState | None:
-    """Return what still counts of a producer, to this batch."""
+    """Return the part of a producer's state that has not lapsed for this batch."""
     if producer is None or header.producer_id in state.open_transactions:
         return producer
     if now_ms - producer.time <= expiration_ms:
         return producer
-    # I12: after a lapse, too, a late batch of a transaction that has ended meets its marker's epoch. Otherwise it would
-    # land behind that marker, and stay open for ever.
+    # I12: the epoch counts after a lapse, too, so that it refuses a late batch of a transaction that has ended.
+    # Otherwise that batch would land behind the transaction's marker, and stay open for ever.
     # model: Transaction, "a higher epoch refuses, lapsed or not"
     return replace(producer, last_sequence=-1, window=()) if header.is_transactional else None
 
@@ -229,7 +229,7 @@ def _check_transaction(
         return AskCoordinator(producers_dropped)
     if opened is None:
         return None
-    # I11: it would join a transaction whose outcome is not its own.
+    # I11: the batch would join a transaction whose outcome is not the batch's own.
     # model: Transaction, "no batch amid an earlier transaction"
     return RefusedBatch(
         InvalidTxnStateError(

@@ -1,10 +1,11 @@
-"""The commit: the create that appends a group to a partition, and how its outcome is found.
+"""The commit: the create that appends a group to a partition, and the search for its outcome.
 
 Rule: *the only thing that commits an append is the creation, if absent, of the segment at the state's next offset*
 ("The commit point", I1). Its line is in ``create``. A group whose create was not answered stays at its offset until the
 outcome there is known ("Frozen groups").
 
-Not here: what follows from an outcome; see ``append.appender``. What is left to rivals; see ``append.contention``.
+Not here: what follows from an outcome; see ``append.appender``. The time that is left to rivals; see
+``append.contention``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The store did not answer: the group may be in the log, or may come to be."""
+    """The store did not answer: the group may be in the log, or may still land there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def create(partition: Partition, group: Group) -> Committed | Exists | Unknown |
 
 
 def resolve_existing_segment(partition: Partition, group: Group, *, was_unknown: bool) -> Committed | Lost | Gone:
-    """Find out by its write id whether the object at the group's offset is a rival's, or the group's own: confirm that.
+    """Find out by its write id if the object at the group's offset is a rival's, or the group's own, and confirm that.
 
     Args:
         was_unknown: Whether an earlier create of the group may have written it.
@@ -95,9 +96,10 @@ def resolve_existing_segment(partition: Partition, group: Group, *, was_unknown:
     try:
         found = read_segment(partition.context.objects, partition.segment_key(group.segment.base_offset))
     except NotFound:
-        # It was collected meanwhile. So what was known of the log start is too old, and the object may have been ours.
+        # The object was collected meanwhile. So this process's look at the log start is too old, and the object may
+        # have been the group's own.
         partition.forget()
-        # The log's own position says whether a replicated group is in it: it is checked again (I18).
+        # A replicated group is checked again, and the log's position in its source shows if the log has it (I18).
         return Gone(is_unknown=was_unknown and metadata.replicated is None)
     if found.metadata.write_id == metadata.write_id:
         return confirm(partition, group)

@@ -1,9 +1,9 @@
-"""What rivals cost this process in one partition, and what it leaves to them ("Rivals take turns").
+"""The pauses of a process that loses creates to rivals, and the gaps of one that wins ("Rivals take turns").
 
-Rule: no pause decides which process may append; the create does (I1). Pauses keep a loser from spending its own time,
-and its rivals', on losing. Gaps keep a winner from shutting the others out for good. Times are measured in *tries*: one
-try is what this process takes to follow the log to its end and create there. So they fit a process near the store and
-one far from it.
+Rule: no pause decides which process may append; the create does (I1). Pauses exist because each create that a loser
+tries in vain costs time of its own and of its rivals. Gaps exist because a process that always wins would shut the
+others out for good. Times are measured in *tries*, so that they fit a process near the store and one far from it: a try
+is the time that this process takes to follow the log to its end and create there.
 
 Not here: appending through another process's create; see ``append.combining``.
 """
@@ -17,22 +17,21 @@ from fenceline.log.checkpoint import advance_checkpoint, keep_checkpoint
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 
-_FEW = 8  # segments that rivals may have created in a pause: a newer head would hardly spare any of them
-# Each pair is (tries, at least so many ms). Following the log costs each process the same work, however near the store
-# is.
+_FEW = 8  # segments that rivals may have created in a pause, few of which a newer head would spare
+# Each pair is (tries, at least so many ms), because following the log costs the same work, however near the store is.
 TURN = (4.0, 500)
 GAP = (3.0, 70)  # longer than the pause and the try of the rival that has waited longest
 LONG_PAUSE = (4.0, 1_500)
 SHORT_PAUSE = (0.5, 15)
-HALVED = (4.0, 700)  # of waiting, after which pauses are half as long
+HALVED = (4.0, 700)  # after so long a wait pauses are half as long
 FIRST_PAUSE_TRIES = 0.25
 CHANCE_LOSSES = 4  # in a row, up to which pauses grow; from there on they shrink
 CHECKPOINT_LOSSES = 6  # in a row, until the loser moves the checkpoint
 CHECKPOINT_AGAIN = 16  # losses, until it does so again
 RIVAL = (256.0, 4_000)  # for which a rival that was met counts
-# A process that met no rival cannot know of one that only loses, and leaves 1 to 3 % of the time to it.
+# A process that met no rival leaves 1 to 3 % of the time to rivals, because it cannot see one that only loses.
 ALONE_TURNS = 24
-# Weights of the newest try in the average. What counts is the try itself, but rivals that collide make tries long.
+# Weights of the newest try in the average. A longer try weighs less, because collisions of rivals make tries long.
 _WEIGHT_SHORTER, _WEIGHT_LONGER = 0.5, 0.1
 SAMPLES_MAX = 32
 
@@ -41,16 +40,18 @@ SAMPLES_MAX = 32
 class ContentionBackoff:
     """The wins and losses of one process at one partition. Times are in ms, of the monotonic clock.
 
-    A process that lost a create pauses: briefly at first, in case it was chance, then twice as long each time. After
-    some losses its pauses shrink with the time that it has waited, so that the process that has waited longest tries
-    most often. A process that won goes on at once for a turn. Then it leaves a gap, in which a rival that tries
-    succeeds. A loser that won several times just before begins with the long pause. A process that met no rival cannot
-    see one that only loses. So it leaves a gap now and then, too. A process that has lost for long moves the
-    checkpoint. The winner finds it moved when it writes its own next one.
+    A process that lost a create pauses: briefly at first, in case the loss was chance, then twice as long each time.
+    After some losses its pauses shrink with the time that it has waited, so that the process that has waited longest
+    tries most often. A loser that won several times just before begins with the long pause.
+
+    A process that won goes on at once for a turn. Then it leaves a gap, in which a rival that tries succeeds. A process
+    that met no rival leaves a gap now and then, too, because it cannot see a rival that only loses. A process that has
+    lost for long moves the checkpoint, so that the winner, which finds the checkpoint moved when it writes its own next
+    one, learns of the rival.
     """
 
     try_ms: float = 0.0  # what a try takes, on average
-    # What a create that won took, on average: a process that never loses knows a try only by its two parts.
+    # The average time of a create that won, because a process that never loses knows a try only by its two parts.
     create_ms: float = 0.0
     follow_ms: float = 0.0
     losses: int = 0  # in a row
@@ -116,12 +117,12 @@ class ContentionBackoff:
     def may_be_passed_over(self) -> bool:
         """Return True if this process has lost for so long that a rival is likely to be amid its turn.
 
-        Its next loss is by a create, if that is one after which it moves the checkpoint.
+        Return False before a loss after which this process moves the checkpoint, so that this loss is by a create.
         """
         return self.losses >= CHANCE_LOSSES and not _advances(self.losses + 1)
 
     def meet_rivals(self, now: int) -> None:
-        """Note that there are rivals: something was written that only they write."""
+        """Note that there are rivals, because something was written that only rivals write."""
         self._met_at = now
 
     def followed(self, took_ms: int) -> None:
@@ -179,14 +180,14 @@ class Contention:
         self._try_at = 0  # when the present try began
 
     def begin_try(self) -> None:
-        """Begin another try: the time until now was a pause, or a wait for an answer, and is no part of one."""
+        """Begin another try: the time until now was a pause, or a wait for an answer, and is part of no try."""
         self._try_at = self._runtime.monotonic_ms()
 
     def begin_create(self, *, is_new_try: bool) -> None:
         """Note that a create begins.
 
         Args:
-            is_new_try: Whether a try begins with it: following the log was no part of it.
+            is_new_try: Whether a try begins with the create, because the log was not followed before it.
         """
         self._create_at = self._runtime.monotonic_ms()
         if is_new_try or not self.backoff.losses:
@@ -202,7 +203,7 @@ class Contention:
         self.backoff.win(now, now - self._try_at)
 
     def make_way(self, now: int, *, is_urgent: bool, until_ms: int) -> None:
-        """Leave the log to the rival that has won, follow it then, and let the winner know if it has won for long.
+        """Leave the log to the rival that has won, follow it after that, and let a rival know that has won for long.
 
         Args:
             now: When the loss was found, on the monotonic clock.
@@ -218,7 +219,7 @@ class Contention:
             advance_checkpoint(self._partition)
 
     def _pause_and_follow(self, pause_ms: float) -> None:
-        """Let rivals append for a while, then follow the log to its end: that beats one lost create after another.
+        """Let rivals append for a while, then follow the log to its end, instead of losing one create after another.
 
         Args:
             pause_ms: For how long. Below 0 if one caller's time was over before; other callers still have time.
@@ -227,10 +228,10 @@ class Contention:
         self._runtime.sleep_ms(max(pause_ms, 0))
         self.begin_try()
         if backoff.may_be_passed_over and not backoff.should_advance_checkpoint:
-            return  # what rivals appended is followed once none of them is amid its turn
+            return  # the log is followed once no rival is amid its turn
         try:
-            # After a long pause there may be a newer head, which spares the segments below it. After a freeze what was
-            # folded may be a late create, and not the log.
+            # After a long pause there may be a newer head, which spares the reads of the segments below it. After a
+            # freeze this process may have folded a late create, which is not the log.
             if pause_ms > _FEW * backoff.shortest_create_ms or not partition.has_young_look:
                 partition.open()
             else:
@@ -241,9 +242,9 @@ class Contention:
         self._followed()
 
     def leave_gap(self, now: int, until_ms: int) -> None:
-        """Let a rival have its turn, if a gap is due, and first move the checkpoint: one look then shows it the log.
+        """Let a rival have its turn, if a gap is due, and first move the checkpoint, so that one look shows it the log.
 
-        Where a rival has begun its turn, wait as one that has lost: following it would cost time.
+        Where a rival has begun its turn, wait as a loser does, because following the log meanwhile would cost time.
 
         Args:
             now: When this step began, on the monotonic clock.
@@ -268,7 +269,7 @@ class Contention:
         return self.backoff.may_be_passed_over and self._has_time(until_ms) and self._lets_rival_go_on(until_ms)
 
     def _lets_rival_go_on(self, until_ms: int) -> bool:
-        """Look whether a rival is amid its turn, and if so let it go on: following it would cost both of them time."""
+        """Let a rival go on if it is amid its turn, because following it then would cost both processes time."""
         partition, backoff = self._partition, self.backoff
         try:
             if partition.is_moving():

@@ -1,8 +1,8 @@
-"""A group: the entries of one partition that one create would commit, and the answer that each caller gets then.
+"""A group: the entries of one partition that one create would commit, and the answer that each caller then gets.
 
 Rule: all of this is pure. Entries are checked in order, each at the offset that it would get, and a refused entry
-shifts no other ("Group commit"). From its first create until its outcome at that offset is known a group is frozen
-("Frozen groups"): callers may leave it, requests may not.
+shifts no other ("Group commit"). A group is frozen from its first create until its outcome at that offset is known
+("Frozen groups"): callers may leave it, but their requests stay.
 
 Not here: which entries wait, and who leads; see ``append.queue``.
 """
@@ -42,10 +42,10 @@ class Ticket:
     entry: Entry
     until_ms: int  # monotonic
     outcome: Outcome | None = None
-    offer: str | None = None  # the id of the offer that it is, of this process or another one
-    is_withdrawn: bool = False  # it was an offer: it is not offered again
-    is_foreign: bool = False  # another process's offer: no caller of this one waits for it
-    place: int = 0  # of an own offer, in the order in which they were made; 0: it never was one
+    offer: str | None = None  # its id as an offer of this or another process
+    is_withdrawn: bool = False  # a withdrawn offer is not offered again
+    is_foreign: bool = False  # another process's offer, for which no caller of this process waits
+    place: int = 0  # an own offer's number, in the order in which offers were made; 0: it never was an offer
 
 
 def producer_ids_of(tickets: Sequence[Ticket]) -> list[int]:
@@ -62,19 +62,19 @@ class Group:
     appended: Sequence[Ticket]
     segment: Segment | None  # None: each entry is refused, or a duplicate
     folded: Folded  # what the segment makes of `base`
-    # A create at this offset is under way or was not answered, or an object that exists there was not read yet.
+    # A create at this offset is under way, or was not answered, or found an object that was not read yet.
     is_unknown: bool = False
     is_created: bool = False
     attempts: int = 0
 
     @property
     def is_frozen(self) -> bool:
-        """Return True if it may be in the log already: its requests stay together at its offset."""
+        """Return True if the group may be in the log already, so that its requests stay together at its offset."""
         return self.is_unknown or self.is_created
 
 
 class GroupResult(NamedTuple):
-    """The outcome for some tickets: a group, unless none is left, and those that must ask for something first."""
+    """The outcome for some tickets: a group, unless no ticket is left for it, and the tickets that must first ask."""
 
     group: Group | None
     unadmitted: Sequence[tuple[Ticket, AdmitFirst | AskCoordinator]]
@@ -84,8 +84,8 @@ def form_group(context: Context, snapshot: Snapshot, tickets: Sequence[Ticket]) 
     """Check each ticket in order at the state of ``snapshot``, and make the segment of those that may be appended.
 
     Args:
-        snapshot: It has the state of each producer that the tickets name.
-        tickets: At least one. One whose entry brings an origin is the only one.
+        snapshot: A snapshot with the state of each producer that the tickets name.
+        tickets: At least one. A ticket whose entry has an origin is the only one.
     """
     base, tentative = snapshot.state, snapshot.tentative()
     metadata = _new_metadata(context, base, tickets[0].entry)
@@ -104,7 +104,7 @@ def form_group(context: Context, snapshot: Snapshot, tickets: Sequence[Ticket]) 
             verdict = _unstorable(tentative.state)
         if ticket.offer is not None:
             if not isinstance(verdict, StoredBatch) or verdict.more:
-                continue  # its own process withdraws it first, and then checks it itself
+                continue  # the offering process withdraws it first, and then checks it itself
             offers.append(ticket.offer)
         if isinstance(verdict, AdmitFirst | AskCoordinator):
             unadmitted.append((ticket, verdict))  # a group waits for no request's admission
@@ -152,7 +152,8 @@ def _folds(
 
 
 def _unstorable(state: PartitionState) -> InvalidRequestError:
-    # Once in the log, it would keep every later head from being stored, and so each checkpoint, trim and rebuild.
+    # Once in the log, such a marker would keep every later head from being stored, and so each checkpoint, trim and
+    # rebuild.
     return InvalidRequestError(
         "an offset, a count or a time of the partition would need more than 63 bits; create the topic anew: "
         f"next_offset={state.next_offset}"

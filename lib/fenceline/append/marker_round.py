@@ -1,13 +1,13 @@
 """A marker round: one marker for each of several partitions, appended side by side.
 
-A change over several partitions reserves items, appends its markers, then confirms the items or withdraws them. This is
-the middle of it: claims and ownership use it alike.
+A change over several partitions reserves items, appends its markers, then confirms the items or withdraws them. This
+module has the middle step, for claims and for ownership.
 
 Rule: every marker is tried to its end, and then one failure is the answer of the round. When several markers fail, the
 first of these kinds wins, and within a kind the first marker of the request:
 
-1. ``StaleTopicId`` (lost): the incarnation has ended, so nothing that the caller reserved there counts any longer.
-   A marker of another incarnation whose outcome is unknown comes first.
+1. ``StaleTopicId`` (lost): the incarnation has ended, so no reservation of the caller there counts any longer. A marker
+   of another incarnation whose outcome is unknown precedes it.
 2. ``OutcomeUnknownError`` (unknown): the marker may be in the log. The caller must not withdraw its reservation.
 3. ``CorruptLogError`` (damaged): that log takes no marker until it is repaired.
 4. ``ProducerFencedError`` (lost): another marker is in the log instead, and this one never will be (I8).
@@ -42,11 +42,11 @@ class MarkerAppend:
 
 
 class MarkerLost(Exception):
-    """A marker is not in its log, and never will be: another's is there, or the incarnation has ended.
+    """A marker is not in its log, and never will be: another marker is there, or the incarnation has ended.
 
     Attributes:
         index: Which marker of the round.
-        fact: What its appender raised.
+        fact: The exception of its appender.
     """
 
     def __init__(self, index: int, fact: ProducerFencedError | StaleTopicId) -> None:

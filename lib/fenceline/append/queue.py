@@ -24,7 +24,7 @@ from fenceline.ports import Unavailable
 
 @dataclass(slots=True)
 class LastObstacle:
-    """The obstacle to the last attempts: it decides the error of a caller that runs out of time."""
+    """The obstacle to the last attempts, which decides the error of a caller that runs out of time."""
 
     fact: Unavailable | None = None
     losses: int = 0
@@ -34,8 +34,8 @@ class AppendQueue:
     """The tickets that wait for one partition, its present group, and the turn to lead. Safe to share between threads.
 
     Args:
-        keep: Called, within a call of the appender, when a caller leaves a frozen group: from then on the process must
-            not forget the appender.
+        keep: Called, within a call of the appender, when a caller leaves a frozen group, because from then on the
+            process must not forget the appender.
     """
 
     def __init__(self, partition: Partition, keep: Callable[[Partition], None]) -> None:
@@ -51,12 +51,12 @@ class AppendQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Return True if forgetting it loses nothing: no request waits, and no create is without an outcome."""
+        """Return True if the process may forget this queue: no request waits, and no create lacks its outcome."""
         return not (self._line or self.group or self._is_led)
 
     @property
     def is_busy(self) -> bool:
-        """Return True if what is appended now waits for another caller's step, or for the present group."""
+        """Return True if an entry that came now would wait for another caller's step, or for the present group."""
         with self.lock:
             return self._is_led or self.group is not None
 
@@ -69,7 +69,7 @@ class AppendQueue:
                 if ticket.outcome is not None:
                     return False
                 left_ms = ticket.until_ms - self._context.runtime.monotonic_ms()
-                # What was offered must be withdrawn first, for which the last part of its caller's time is kept.
+                # An offer must be withdrawn first, for which the last part of its caller's time is reserved.
                 is_early = not self._is_led and not (ticket.offer is not None and self.group is None)
                 if left_ms <= (self._context.create_ms if is_early else 0):
                     self._leave(ticket)
@@ -130,19 +130,19 @@ class AppendQueue:
             return any(ticket.entry.is_urgent for ticket in self._line)
 
     def waiting(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Return those of the tickets that are in line: a caller that leaves removes its own; the lock is held."""
+        """Return those of the tickets that are still in line, which a caller that leaves is not; the lock is held."""
         return [ticket for ticket in tickets if ticket in self._line]
 
     def fitting(self, size: int = 0, held: Collection[int | None] = ()) -> list[Ticket]:
         """Return the first tickets in line that fit into one segment: batches, markers that share one, or one entry.
 
-        Batches and such markers pass over each other: in a busy partition both share segments then. Requests that wait
-        at the same time have no order between them, and the first in line always goes. Nothing passes over an entry
-        that goes alone. The lock is held.
+        Batches and such markers pass over each other, so that in a busy partition both share segments. They may,
+        because requests that wait at the same time have no order between them. The first in line always goes, and
+        nothing passes over an entry that goes alone. The lock is held.
 
         Args:
-            size: Of what shares the segment with them, in bytes.
-            held: Producers whose batches wait, since earlier ones of theirs are offered.
+            size: The bytes of the offers that share the segment with these tickets.
+            held: The producers whose batches wait, because earlier batches of theirs are offered.
         """
         tickets: list[Ticket] = []
         is_internal = False
@@ -231,7 +231,7 @@ class AppendQueue:
                 )
 
     def drop_foreign_group(self) -> None:
-        """Drop a group that no caller waits for here, unless it is frozen: it would be created much later."""
+        """Drop a group for which no caller waits here, unless it is frozen, because it would be created much later."""
         with self.lock:
             group = self.group
             if group is not None and not group.is_frozen:
@@ -276,7 +276,7 @@ class AppendQueue:
             self.deliver([(ticket, unknown) for ticket in group.appended])
 
     def end_incarnation(self, tickets: Sequence[Ticket]) -> None:
-        """Answer these tickets that the topic id is stale: their callers resolve the name anew."""
+        """Answer these tickets that the topic id is stale, so that their callers resolve the name again."""
         with self.lock:
             self.remove(tickets)
             self.deliver([(ticket, StaleTopicId()) for ticket in tickets])

@@ -1,23 +1,24 @@
-"""Compact: plans a compaction, and puts its view in force beside a log that goes on (``cleanup.policy``).
+"""Compact: plans a compaction, and puts its view in force while the log goes on (``cleanup.policy``).
 
 DESIGN.md, "Compaction".
 
 Rule: the files come first, under a name of their own. Then one conditional write moves the pointer in the head, and
 only to a farther horizon. That write is the commit: before it no reader can see the new view, after it no reader needs
-the old one. A crash leaves the old view, and files that nothing leads to. Compactors may run beside each other, beside
-appends, trims and readers. The one that gets farther wins; of two that get equally far, the first.
+the old one. A crash leaves the old view, and files to which nothing leads. Compactors may run at the same time, and
+during appends, trims and reads. The one that gets farther wins; of two that get equally far, the first.
 
-A view keeps a tombstone for a while, since a reader may be half-way through the view before (``tombstones``). Below its
-``deletes_to`` tombstones may be missing. A reader that keeps a table remembers the horizon of its first page. Where
-``deletes_to`` lies beyond that horizon and beyond the reader's position, a deletion may be missed: the reader starts
-anew.
+A view keeps a tombstone for a while, because a reader may be half-way through the view before (``tombstones``). Below
+its ``deletes_to`` tombstones may be missing. A reader that keeps a table remembers the horizon of its first page. It
+starts again where ``deletes_to`` lies beyond that horizon and beyond the reader's position, because it may have missed
+a deletion.
 
-``stale_files`` says which files may be deleted. A view that was replaced stays for ``gc_grace``, for readers under way.
-Files of an attempt that lost or died may go once a view that reaches as far is in force. Nothing can put them in force
-then. Files beyond that horizon may not go. By a clock that jumped, a view may go too early. A reader that still reads
-it finds a file missing, and is asked to read again.
+``stale_files`` yields the files that may be deleted. A view that was replaced stays for ``gc_grace``, for readers under
+way. Files of an attempt that lost or died may go once a view that reaches as far is in force, because nothing can put
+them in force then. Files beyond that horizon may not go. By a clock that jumped, a view may go too early. A reader that
+still reads it finds a file missing, and is asked to read again.
 
-Not here: copying (``copy``). What is too large for one function is for Spark, between ``plan`` and ``swap``.
+Not here: copying (``copy``). A partition that is too large for one function is for Spark, between ``plan`` and
+``swap``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from fenceline.log.tail import verified_tail
 from fenceline.ports import Item, ObjectSummary, Put, Unavailable
 from fenceline.read.time_search import base_of, metadata_of
 
-_POINTER = ("compaction_horizon", "compacted_view", "seen_in_force")  # what a compaction writes of the head
+_POINTER = ("compaction_horizon", "compacted_view", "seen_in_force")  # the head's members that a compaction writes
 
 OTHER_ORDER = (
     "the compacted view has another compaction.order than the topic, and no record came since: append one, then compact"
@@ -54,7 +55,7 @@ OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
 
 
 class CompactionTooLarge(Exception):
-    """A refusal: more would be read than the caller allowed, or than one round reads. The old view is in force."""
+    """More would be read than the caller allowed, or than one round reads. The old view is in force."""
 
     def __init__(self, bytes: int, bytes_max: int | None = None) -> None:
         what = "the compaction would read more than a run may; run 'fenceline compact'"
@@ -64,7 +65,7 @@ class CompactionTooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """A compaction to be done: what is read, and the name that its files get."""
+    """A compaction to be done: its source, and the name of its files."""
 
     source: CompactionSource
     attempt: str
@@ -73,15 +74,15 @@ class CompactionPlan:
 
     @property
     def bytes(self) -> int:
-        """Return how many bytes are read: the log's part twice, the view once."""
+        """Return how many bytes are read: those of the log's part twice, those of the view once."""
         return 2 * self.dirty_bytes + (0 if self.source.view is None else self.source.view.bytes)
 
 
 def is_due(head: Head, *, is_by_timestamp: bool = False) -> bool:
-    """Return True if the sweeper should compact: a request waits for it, or half of what is read is new.
+    """Return True if the sweeper should compact: a request waits for it, or half of the bytes to read are new.
 
     Args:
-        is_by_timestamp: Whether the topic has that order. All is new beside a view of another order.
+        is_by_timestamp: Whether the topic has that order. All bytes are new if the view has another order.
     """
     view = head.view_by(is_by_timestamp=is_by_timestamp)
     if head.state.last_stable_offset(head.log_start) <= head.compaction_horizon:
@@ -98,11 +99,11 @@ def dirty_bytes(state: PartitionState, view: CompactedView | None) -> int:
 
 
 def request(partition: Partition) -> None:
-    """Have all that lies below the last stable offset now compacted: here if it is small, else by the sweeper.
+    """Have all below the last stable offset compacted, here if it is small, else by the sweeper.
 
     Raises:
         InvalidRequestError: The topic's order was altered, and no record came since. A view needs a farther horizon,
-            because left-over files are found by it.
+            because left-over files are found by the horizon.
         StaleTopicId, CorruptLogError, Unavailable: As ``compact``.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``compact``; ask again.
     """
@@ -134,19 +135,20 @@ def compact(
     """Compact all that lies below the last stable offset now, and return the view that is then in force.
 
     Args:
-        is_forced: Compact also where ``is_due`` is False.
+        is_forced: Whether to compact also where ``is_due`` is False.
         bytes_max: How much may be read; no limit, if ``None``.
         keys_max: How many keys are remembered at once. A log with more takes several rounds, each of which makes a
             view.
-        decoded_max: After about how many decoded bytes of the log a round ends, and makes a view of what it has read.
-        is_over: Returns True once a round stops to read the log. What was read becomes a view, and the rest is left.
+        decoded_max: About how many decoded bytes of the log a round reads before it makes a view of them.
+        is_over: Returns True once a round must stop reading the log. The part that was read becomes a view, and the
+            rest is left.
 
     Raises:
         CompactionTooLarge: More than ``bytes_max`` would be read. Or the topic's order was altered, and one round does
             not get beyond the horizon in force.
         StaleTopicId: The topic is gone.
         CorruptLogError: The log, or the view before, is damaged.
-        Unavailable: A store could not be asked, or what was to be read was collected meanwhile.
+        Unavailable: A store could not be asked, or a source was collected meanwhile.
         StoreUnavailableError, ContendedError: The old view is in force.
         OutcomeUnknownError: The old view is in force, or the new one.
     """
@@ -161,7 +163,7 @@ def compact(
 
 
 class Pace(NamedTuple):
-    """How much one round takes, and how many rounds there are; the members are those of ``compact``."""
+    """The bounds of one round, and of all rounds; the members are those of ``compact``."""
 
     keys_max: int = limits.COMPACTION_KEYS_MAX
     on_progress: OnProgress = lambda *_: None
@@ -169,7 +171,7 @@ class Pace(NamedTuple):
     is_over: Callable[[], bool] = lambda: False
 
     def is_enough(self, decoded: int) -> bool:
-        """Return True if a round stops to read the log after so many decoded bytes of it."""
+        """Return True if a round stops reading the log after so many decoded bytes of it."""
         return (self.decoded_max is not None and decoded >= self.decoded_max) or self.is_over()
 
 
@@ -198,16 +200,18 @@ def _round(partition: Partition, planned: CompactionPlan, pace: Pace) -> Compact
             raise CompactionTooLarge(planned.bytes)  # a view that reaches less far is never put in force
         view = copy(partition, source, newest, planned.attempt, on_read=on_read)
     finally:
-        # Also before damage is reported: what was collected meanwhile may be a late create's, or missing.
+        # Also before damage is reported, because a segment that was collected meanwhile may be missing, or a late
+        # create.
         check_kept(partition, planned)
     return swap(partition, view)
 
 
 def check_kept(partition: Partition, planned: CompactionPlan) -> None:
-    """Check that what was read was part of the log: of what was collected meanwhile, late creates may be there.
+    """Check that the segments that were read were part of the log, because a late create may have replaced a collected
+    one.
 
     Raises:
-        Unavailable: The log start has moved beyond it, long enough ago.
+        Unavailable: The log start has moved beyond them, long enough ago.
         StaleTopicId: The topic is gone.
     """
     if planned.look is not None and partition.context.is_within(limits.GC_GRACE_MS // 2, planned.look):
@@ -221,10 +225,10 @@ def check_kept(partition: Partition, planned: CompactionPlan) -> None:
 
 
 def plan(partition: Partition) -> CompactionPlan | None:
-    """Return what a compaction would do now; ``None`` if the view's horizon is the last stable offset.
+    """Return the plan of a compaction now; ``None`` if the view's horizon is the last stable offset.
 
-    The checkpoint is brought to the log's end first. So every transaction that was aborted below the horizon has its
-    item, and the plan is a function of the head.
+    The checkpoint is brought to the log's end first, so that every transaction that was aborted below the horizon has
+    its item, and the plan is a function of the head.
 
     Raises:
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
@@ -236,7 +240,7 @@ def plan(partition: Partition) -> CompactionPlan | None:
     while True:
         with attempts:
             if partition.state.next_offset < end:
-                verified_tail(partition)  # follows the log anew
+                verified_tail(partition)  # follows the log again
             if end:
                 save(partition, end)
             head, _ = read_head(partition)
@@ -258,7 +262,8 @@ def plan(partition: Partition) -> CompactionPlan | None:
 def plan_of(head: Head, attempt: str, *, is_by_timestamp: bool = False) -> CompactionPlan | None:
     """Return the compaction that this head asks for. Bytes that were trimmed since the last one count as new.
 
-    Beside a view of another order the view is made of the log alone, which has what that view left out.
+    If the present view has another order, the new one is made of the log alone, which has the records that the present
+    view left out.
 
     Args:
         attempt: A name that no other attempt has.
@@ -302,17 +307,17 @@ def _want(partition: Partition, horizon: int) -> None:
 
 
 def swap(partition: Partition, view: CompactedView) -> CompactedView:
-    """Put ``view`` in force, unless another view reaches as far. Return the one that is in force.
+    """Put ``view`` in force, unless another view reaches as far. Return the view that is in force.
 
     Args:
-        view: All of its files exist.
+        view: A view all of whose files exist.
 
     Raises:
         CorruptLogError: Some of its files are missing, or others are there. Nothing was changed.
         StaleTopicId: The topic's incarnation is over.
         Unavailable: The store could not be asked. Nothing was changed.
         StoreUnavailableError, ContendedError: Nothing was changed.
-        OutcomeUnknownError: It may be in force.
+        OutcomeUnknownError: The view may be in force.
     """
     context, key = partition.context, keys.head_item(partition.topic_id, partition.partition)
     files = list_files(context, partition.topic_id, partition.partition, view)
@@ -325,10 +330,10 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
                 raise StaleTopicId
             head = Head.from_value(item.value)
             if head.view is not None and head.view.horizon >= view.horizon:
-                # Another compactor's; or ours, and the answer to our write was lost.
+                # Another compactor's view, or this one, if the answer to its write was lost.
                 return head.view
             if not is_whole:
-                # The files go when the topic is deleted, and when another view reaches as far: look which it is.
+                # The files go when the topic is deleted, and when another view reaches as far, so refresh which it is.
                 partition.refresh()
                 what = (
                     "a new compacted view lacks files, or has others; it was not put in force: run 'fenceline verify'"
@@ -346,26 +351,26 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
 
 
 def _moved(item: Item, head: Head) -> Put:
-    """Return the write of what a compaction changes in the head. The fields of a newer fold version are kept."""
+    """Return the write of a head's members that a compaction changes. The members of a newer fold version are kept."""
     changed = head.to_value()
     value = {**item.value, **{name: changed[name] for name in _POINTER}}
     return Put(item.key, value, item.version + 1, item.version)
 
 
 def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> int:
-    """Return about how many stored bytes lie below ``offset``; those of the segment that holds it are left out."""
+    """Return about how many stored bytes lie below ``offset``, without those of the segment that holds it."""
     if offset >= state.next_offset:
         return state.bytes
     return metadata_of(partition, base_of(partition, offset)).bytes
 
 
-# What may be deleted
+# Files that may be deleted
 
 
 def _trail(before: CompactedView | None, horizon: int, now_ms: int) -> tuple[tuple[int, int], ...]:
-    """Return the trail: which horizon was in force since when.
+    """Return the trail: each horizon, with the time since when it was in force.
 
-    It has a step in five minutes, and as many steps as show which views ``gc_grace`` is over for.
+    The trail has a step in five minutes, and enough steps to show for which views ``gc_grace`` is over.
     """
     trail = () if before is None else before.trail
     if not trail or now_ms - trail[-1][1] >= limits.COMPACTION_TRAIL_MS:
@@ -375,9 +380,9 @@ def _trail(before: CompactedView | None, horizon: int, now_ms: int) -> tuple[tup
 
 
 def note_in_force(partition: Partition) -> None:
-    """Note that the present view was seen in force, unless that is noted: from then on its grace counts.
+    """Note that the present view was seen in force, unless that is noted, so that its grace counts from then.
 
-    The write that moved the pointer may have landed long after the time that it carries.
+    It does not count from the write that moved the pointer, which may have landed long after the time that it carries.
 
     Raises:
         VersionMoved: Another process wrote the head; the next run of the sweeper notes it.
@@ -413,7 +418,7 @@ def stale_files(
     if view is None:
         return
     now_ms = context.runtime.now_ms()
-    # A step's own time is when its write began. That the write had landed is known from the step after it.
+    # A step's own time is when its write began. Only the step after it shows that the write had landed by then.
     steps = pairwise(view.trail)
     passed = max((horizon for (horizon, _), (_, seen) in steps if now_ms - seen >= gc_grace_ms), default=0)
     prefix, after = keys.compacted_prefix(topic_id, partition), ""

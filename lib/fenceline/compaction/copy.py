@@ -1,12 +1,12 @@
 """Copy: the two passes that make a compacted view.
 
-The first finds the offset at which each key is newest. The second copies what is kept.
+The first pass finds the offset at which each key is newest. The second copies the records that are kept.
 
-Rule: memory is bounded. It holds one file, and a few MiB of what is read. For each key that was written since the last
-view it holds a digest and an offset; for the keys of the view itself, nothing.
+Rule: memory is bounded. It holds one file, a few MiB of segments, and a digest and an offset for each key that was
+written since the last view, but nothing for the keys of the view itself.
 
-Not here: when to compact, and putting a view in force (``compact``). This module reads what a plan names, and creates
-files that no reader can find yet.
+Not here: when to compact, and putting a view in force (``compact``). This module reads the source of a plan, and
+creates files that no reader can find yet.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ Batch = tuple[Segment, int, BatchHeader]
 
 @dataclass(frozen=True, slots=True)
 class CompactionSource:
-    """The view before, and the part of the log after it: what a compaction reads."""
+    """The source of a compaction: the view before, and the part of the log after it."""
 
     view: CompactedView | None
     log_start: int
     start: int  # where the log's part begins
     horizon: int  # where it ends; every transaction below it has ended
-    state: PartitionState  # of the head that was planned by
+    state: PartitionState  # the head's by which the compaction was planned
     deletes_to: int = 0  # tombstones below it may be left out
-    is_by_timestamp: bool = False  # which record of a key is its newest (``table_order``)
-    beyond: int = 0  # the horizon in force, which a view must pass: one of another order reaches into the log's part
+    is_by_timestamp: bool = False  # whether a key's newest record is that of the greatest time (``table_order``)
+    beyond: int = 0  # the horizon in force, which a view must pass; a view of another order reaches into the log's part
 
     def deletes_below(self, horizon: int) -> int:
-        """Return the offset below which a view up to ``horizon`` has no tombstone that is known of."""
+        """Return the offset below which a view up to ``horizon`` may lack tombstones."""
         if self.is_by_timestamp:
             return 0
         before = 0 if self.view is None else self.view.deletes_to
@@ -59,7 +59,7 @@ class CompactionSource:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The result of the first pass: below ``horizon``, each key that was written is newest at its offset.
+    """The result of the first pass: for each key that was written below ``horizon``, the offset of its newest record.
 
     With ``compaction.order=timestamp`` the rank of that record takes the place of its offset.
     """
@@ -78,15 +78,15 @@ def newest_offsets(
 ) -> Newest:
     """Read the log's part once, and stop before the batch that might bring more than ``keys_max`` keys.
 
-    One batch is always taken, and of keys all up to the horizon in force, so that the next run gets further.
+    One batch is always read, and all keys up to the horizon in force, so that the next run gets further.
 
     Args:
-        is_enough: Returns True if the walk is to stop here. It is called before each batch but the first, with the
-            decoded bytes of those before it: a small batch may decode to much.
+        is_enough: Returns True if the walk is to stop here. It is called before each batch except the first, with the
+            decoded bytes of those before it, because a small batch may decode to much.
 
     Raises:
         CorruptLogError: A segment is damaged, or one is missing.
-        Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
+        Unavailable: The store could not be asked, or a source was collected meanwhile.
     """
     offsets: dict[bytes, Any] = {}
     decoded = 0
@@ -112,11 +112,11 @@ def newest_offsets(
 def copy(
     partition: Partition, source: CompactionSource, newest: Newest, attempt: str, *, on_read: OnRead = lambda _: None
 ) -> CompactedView:
-    """Create the files of the view of all that lies below ``newest.horizon``, and return it. It is not in force.
+    """Create the files of the view of all records below ``newest.horizon``, and return it. It is not in force.
 
     Raises:
-        CorruptLogError: What was read is damaged.
-        Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
+        CorruptLogError: A source is damaged.
+        Unavailable: The store could not be asked, or a source was collected meanwhile.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
     """
     horizon = newest.horizon
@@ -135,7 +135,7 @@ def copy(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What is kept: records without a key, and of each key the newest, unless that is a tombstone that may go."""
+    """The choice of the kept records: those without a key, and each key's newest, except tombstones that may go."""
 
     source: CompactionSource
     newest: Newest
@@ -143,7 +143,7 @@ class _Kept:
     region: str
 
     def of_view(self, segment: Segment) -> Callable[[StoredRecord], bool]:
-        """Return the judge of a segment of the view before. The view is judged whole before the log's part is."""
+        """Return the judge of a segment of the view before. The whole view is judged before the log's part is."""
         newest, rank_of = self.newest.offsets, _ranking(self.source, segment, self.region)
 
         def is_kept(record: StoredRecord) -> bool:
@@ -157,7 +157,7 @@ class _Kept:
                 mine = rank_of(record)
                 if mine < other:
                     return False
-                newest[digest] = mine  # the log's record of this key has lost
+                newest[digest] = mine  # this record beats the log's record of the key
             return self._is_left(record)
 
         return is_kept
@@ -180,7 +180,7 @@ class _Kept:
 
 
 def _ranking(source: CompactionSource, segment: Segment, region: str) -> Callable[[StoredRecord], Any]:
-    """Return what gives a segment's records their ranks: of one key the record of the greatest rank is the newest."""
+    """Return the function that ranks a segment's records. A key's newest record is that of the greatest rank."""
     if not source.is_by_timestamp:
         return attrgetter("offset")
     origin = origin_of(segment) or region
@@ -199,11 +199,11 @@ def committed(
 ) -> Iterator[Batch]:
     """Yield the data batches with offsets from the source's start to ``end`` that were not aborted.
 
-    Every transaction below ``end`` has ended. The whole log's part may be read as several, each from its own start.
+    Every transaction below ``end`` has ended. The log's part may be read in several pieces, each from its own start.
 
     Raises:
         CorruptLogError: A segment is damaged, or one is missing.
-        Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
+        Unavailable: The store could not be asked, or a source was collected meanwhile.
     """
     start = source.start
     for chunk in _chunks(partition, start, end):
@@ -241,7 +241,7 @@ def _chunks(partition: Partition, start: int, end: int) -> Iterator[list[Segment
 
 
 def _read(partition: Partition, base: int) -> Segment:
-    """Return a segment, without caching it: a walk over a whole log must not push the log's end out of the cache."""
+    """Return a segment, without caching it, because a walk over a whole log must not push the log's end out."""
     key = partition.segment_key(base)
     cached = partition.context.cache.get(key)
     if cached is not None:

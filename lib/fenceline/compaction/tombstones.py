@@ -1,17 +1,17 @@
-"""Tombstones: which of them a new view may leave out (``delete.retention.ms``, KIP-534).
+"""The tombstones that a new view may leave out (``delete.retention.ms``, KIP-534).
 
 DESIGN.md, "Tombstones".
 
 Rule: a tombstone may go below the greatest horizon that was seen in force ``delete.retention.ms`` ago. A reader that
 began since then began at that horizon, or a later one, and its view has no older value that the tombstone deletes. The
-time counts neither from the tombstone's append nor from the write that moved the pointer. The first may be older than
-any view, and the second may land long after it was sent.
+time counts neither from the tombstone's append, which may be older than any view, nor from the write that moved the
+pointer, which may land long after it was sent.
 
-A horizon is seen in force by a read of the head, and the later of the process's clock and the store's clock is noted.
-It is judged by the earlier of both. So no clock of a process, ahead or behind, lets a tombstone go early. By a clock
-that is ahead it may stay longer.
+A horizon is seen in force by a read of the head. The later of the process's clock and the store's clock is noted, and
+the time is judged by the earlier of both, so that no clock of a process, ahead or behind, lets a tombstone go early. By
+a clock that is ahead a tombstone may stay longer.
 
-No reader depends on any of this time: it compares ``deletes_to`` with what it has read.
+No reader depends on any of these times, because a reader compares ``deletes_to`` with its own position.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def deletes_to(partition: Partition, head: Head, topic: Topic, view: CompactedVi
     """Return the offset below which a view that is made now may leave tombstones out; its horizon, if that is lower.
 
     Args:
-        view: The one that the new view is made of.
+        view: The view of which the new one is made.
 
     Raises:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The store's clock could not be asked.
@@ -55,7 +55,7 @@ def _in_force(seen: Seen, at_ms: int) -> int:
 
 
 def seen_with(partition: Partition, head: Head, topic: Topic) -> Seen:
-    """Return what the head knows to have been in force, and its own view, which was just read.
+    """Return the horizons that the head knows to have been in force, with that of its own view, which was just read.
 
     A view that has not the topic's order is not in force for any reader.
 
@@ -71,9 +71,9 @@ def seen_with(partition: Partition, head: Head, topic: Topic) -> Seen:
 
 
 def thinned(seen: Seen) -> Seen:
-    """Return what is worth keeping of these: horizons and times that both grow, at most 32.
+    """Return the pairs that are worth keeping: horizons and times that both grow, at most 32.
 
-    A later horizon that was seen earlier makes the others useless. Of too many, the one goes whose neighbours are
+    A farther horizon that was seen no later makes a pair useless. Of too many pairs, the one goes whose neighbours are
     nearest in time. The first and the last stay.
     """
     kept: list[tuple[int, int]] = []

@@ -1,10 +1,10 @@
-"""Writer: makes the files of a compacted view, with what is kept of each batch, in objects of at most 64 MiB.
+"""Writer: makes the files of a compacted view, with the kept records of each batch, in objects of at most 64 MiB.
 
 Rule: a record that is copied keeps its offset, timestamp and headers; a batch keeps its codec and topic epoch. A batch
-is encoded anew only where some of its records are left out. Its offsets then have gaps, as in Kafka; base offset and
-last offset delta stay. Its producer is removed, since no producer continues from there.
+is encoded again only where some of its records are left out. Its offsets then have gaps, as in Kafka; base offset and
+last offset delta stay. Its producer is removed, because no producer continues from there.
 
-Not here: reading the files, and what their metadata means (``log.compacted_view``).
+Not here: reading the files, and the meaning of their metadata (``log.compacted_view``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_PRODUCER = -1  # producer id and epoch of a batch without a producer
 
 @dataclass(frozen=True, slots=True)
 class ViewAttempt:
-    """Where a view's files go: one attempt at a view of one partition, up to ``horizon``."""
+    """The place of a view's files: one attempt at a view of one partition, up to ``horizon``."""
 
     topic_id: str
     partition: int
@@ -55,8 +55,8 @@ class ViewWriter:
 
     Args:
         made_at: The time that the files carry; that of their creation, if ``None``.
-        is_repeatable: Another run may make the same files under the same names. An object that exists is compared
-            with what this run made of it.
+        is_repeatable: Whether another run may make the same files under the same names. An object that exists is then
+            compared with this run's.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ViewWriter:
         self._blocks: list[tuple[int, int]] = []
 
     def copy(self, segment: Segment, at: int, header: BatchHeader, is_kept: Callable[[StoredRecord], bool]) -> None:
-        """Take what is kept of one batch, if anything is.
+        """Add the kept records of one batch, if there are any.
 
         Raises:
             CorruptLogError: The batch is damaged.
@@ -97,11 +97,11 @@ class ViewWriter:
     def add(
         self, header: BatchHeader, data: bytes | memoryview, origin: str | None, *, weight: int | None = None
     ) -> None:
-        """Take what is kept of one batch: ``data`` are the records after its header, compressed as it says.
+        """Add the kept records of one batch: ``data`` are the records after its header, compressed as the header says.
 
         Args:
-            header: Of the batch, with the number and the highest timestamp of what is kept.
-            origin: The batch's, as ``origin_of`` its segment.
+            header: The batch's, with the number and the highest timestamp of the kept records.
+            origin: The batch's origin, as ``origin_of`` returns it for the segment.
             weight: The bytes that count for the size of a file; the batch's own, if ``None``.
 
         Raises:
@@ -147,7 +147,7 @@ class ViewWriter:
                 try:
                     context.objects.create(key, body, with_checksum(body, metadata.to_strings()))
                 except AlreadyExists:
-                    # No other compactor uses this attempt's name: an earlier trial, or run, made the object.
+                    # An earlier trial, or run, made the object, because no other compactor uses this attempt's name.
                     if self._is_repeatable and context.objects.get(key).body != body:
                         raise _differs(key) from None
                 break
@@ -175,7 +175,7 @@ def view_of(place: ViewAttempt, files: Sequence[ViewFile]) -> CompactedView:
 
 
 def origin_of(segment: Segment) -> str | None:
-    """Return the region that a segment's batches were replicated from; ``None`` if they were produced here."""
+    """Return the region from which a segment's batches were replicated; ``None`` if they were produced here."""
     return segment.metadata.origin if segment.metadata.replicated is not None else None
 
 
@@ -190,9 +190,9 @@ def _differs(key: str) -> CorruptLogError:
 
 
 def _cut(segment: Segment, at: int, header: BatchHeader, kept: Sequence[bool]) -> bytes:
-    """Return a batch's records without those that are not kept, compressed as they were.
+    """Return the kept records of a batch, compressed as they were.
 
-    Each record gives its offset and time relative to the batch's, which stay. So its bytes stay, too.
+    A kept record's bytes stay, because its offset and time are relative to the batch's, which stay.
     """
     batch = memoryview(segment.body)[at : at + header.size]
     payload = compression.payload(batch, header.codec, bytes_max=limits.DECOMPRESSED_BYTES_MAX)

@@ -2,9 +2,9 @@
 
 Rule: aborted transactions are written first, then producers, then the head, and each item only moves forward. A
 checkpoint is due every 16 segments or 10 s, and before the log is left to rivals. It makes a cold start cheap and is
-never needed for correctness: what cannot be written now is written later. A partition's first checkpoint holds only
-while the name leads to this incarnation. So a process that was frozen until that was collected creates no item that
-no process would ever delete.
+never needed for correctness, so a write that fails is left to a later checkpoint. A partition's first checkpoint is
+conditional on the name leading to this incarnation, because otherwise a process that was frozen until the incarnation
+was collected would create an item that no process ever deletes.
 
 Not here: how the items are stored; see ``checkpoint_items``.
 """
@@ -27,16 +27,16 @@ from fenceline.ports import Change, Check, Item, ItemKey, ItemValue, Put, StoreF
 
 
 def keep_checkpoint(partition: Partition) -> None:
-    """Write a checkpoint, unless this process writes one already. If it fails, a later one takes its place."""
+    """Write a checkpoint, unless this process is already writing one. If it fails, a later one replaces it."""
     _keep(partition, tries=8)
 
 
 def advance_checkpoint(partition: Partition, *, tries: int = 1) -> None:
-    """Move the checkpoint to the state, if it is behind: a rival that always wins finds it moved at its own next one.
+    """Move the checkpoint to the state, if it is behind, so that a rival that always wins finds it moved.
 
     Args:
-        tries: How many writes. One is enough where the head was read just now: the caller has lost much time already.
-            If other processes were faster, the checkpoint has moved.
+        tries: How many writes. One is enough where the head was read just now, because the caller has lost much time
+            already, and if other processes were faster, the checkpoint has moved.
     """
     if partition.is_checkpoint_due(is_early=True):
         _keep(partition, tries=tries)
@@ -60,7 +60,7 @@ def _keep(partition: Partition, tries: int) -> None:
 def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
     """Bring the items forward to the folded state, and return the offset that the checkpoint then has.
 
-    Nothing is written over a head of a higher fold version.
+    A head of a higher fold version is never overwritten.
 
     Args:
         reach: The least offset that the state must have for this.
@@ -68,10 +68,11 @@ def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
 
     Raises:
         StaleTopicId: The topic was deleted. Nothing was written.
-        VersionMoved: Other processes moved the items each time. What was written is true.
-        Unavailable, NoAnswer: The item store. What was written is true.
-        Unavailable: The last look at the items is old, so what was folded since may not be the log. Or it was old
-            before: the log is being followed anew, and the state has not come to ``reach`` yet. Nothing was written.
+        VersionMoved: Other processes moved the items each time. Items that were written are valid.
+        Unavailable, NoAnswer: The item store. Items that were written are valid.
+        Unavailable: The last look at the items is old, so the segments that were folded since may not be the log. Or
+            the log is being followed again after an old look, and the state has not come to ``reach`` yet. Nothing was
+            written.
     """
     while True:
         with partition.lock:
@@ -106,7 +107,7 @@ def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
 
 
 class _Step(NamedTuple):
-    """One change of a checkpoint, made from what is remembered of its item, or from the item as it is now."""
+    """One change of a checkpoint, made from the remembered item, or from the item as it is now."""
 
     key: ItemKey
     remembered: Callable[[], Change | None]  # None: nothing is left to do
@@ -142,7 +143,7 @@ def _creates_head(partition: Partition, change: Change) -> bool:
 
 
 def while_alive(partition: Partition) -> Check:
-    """Return the condition that the name leads to this incarnation: its item goes before anything is collected."""
+    """Return the condition that the name leads to this incarnation, whose item goes before anything is collected."""
     key = keys.topic_item(partition.name)
     item = partition.context.items.get([key]).get(key)
     if item is None or item.value["topic_id"] != partition.topic_id:
@@ -177,7 +178,8 @@ def _producer_step(
         assert isinstance(change, Put)
         partition.versions[producer_id] = change.version
 
-    # The expected version is the one known when the state was taken, so a slow checkpoint never moves the item back.
+    # The expected version is the one known when the state was taken, so that a slow checkpoint never moves the item
+    # back.
     return _Step(key, lambda: put(version), anew, written)
 
 
@@ -190,7 +192,7 @@ def _head_step(partition: Partition, state: PartitionState) -> _Step:
             return None
         indexed_from = 0 if head is None else head.long_aborted_from
         if indexed_from is None and head is not None:
-            indexed_from = head.next_offset  # what ended below, an older version may have written
+            indexed_from = head.next_offset  # an older version may have written what ended below
         moved = Head(state, 0) if head is None else replace(head, state=state, fold_version=FOLD_VERSION)
         moved = replace(moved, long_aborted_from=indexed_from)
         value = moved.to_value()
@@ -231,7 +233,7 @@ def _noted(partition: Partition, item: Item | None) -> tuple[Head | None, int | 
 
 
 def _note_saved(partition: Partition, state: PartitionState) -> None:
-    """Drop what was kept for this checkpoint, and start counting for the next."""
+    """Drop the events that were kept for this checkpoint, and start counting for the next."""
     with partition.lock:
         partition.base = max(partition.base, state.next_offset)
         partition.touched = {p: last for p, last in partition.touched.items() if last >= state.next_offset}
@@ -244,7 +246,7 @@ def _note_saved(partition: Partition, state: PartitionState) -> None:
 def move_log_start(partition: Partition, log_start: int) -> int:
     """Move the log start forward to ``log_start``, and return the log start that is in force then.
 
-    The checkpoint is brought to ``log_start`` first, or beyond: the log start never lies beyond the checkpoint.
+    The checkpoint is first moved to ``log_start`` or beyond, because the log start never lies beyond the checkpoint.
 
     Raises:
         StaleTopicId: The topic was deleted.

@@ -1,14 +1,14 @@
 """The items that index the log, as they are stored: a partition's head, its producers, its aborted transactions.
 
-Rule: stored names and layouts are never renamed or renumbered. Everything here can be rebuilt from the segments. Each
-item only moves forward, and they are written in one order: aborted transactions, producers, head ("The checkpoint").
-So a head at N implies that every aborted transaction that ended below N is durable. A producer item says by
-``folded_to`` which batches it already holds.
+Rule: stored names and layouts are never renamed or renumbered. All items can be rebuilt from the segments. Each item
+only moves forward. They are written in one order: aborted transactions, producers, head ("The checkpoint"), so a head
+at N implies that every aborted transaction that ended below N is durable. A producer item says by ``folded_to`` which
+batches it already holds.
 
-A long aborted transaction has a second item, under a class of lengths. A reader that looks for what overlaps an offset
-reads a few of each class, and not all that ended after that offset.
+A long aborted transaction has a second item, under a class of lengths, so that a reader that looks for the transactions
+that overlap an offset reads a few of each class, and not all that ended after that offset.
 
-Not here: when they are written; see ``checkpoint``.
+Not here: when the items are written; see ``checkpoint``.
 """
 
 from __future__ import annotations
@@ -47,16 +47,19 @@ class CompactedView:
     attempt: str  # the one that won, if several compactors made a view with this horizon
     log_bytes: int  # stored bytes of the log below the horizon
     files: int
-    bytes: int  # of the files
+    bytes: int  # in the files
     records: int  # in the files
     # (horizon, ms from which on it was in force), as far back as collection needs.
     trail: tuple[tuple[int, int], ...] = ()
-    # Tombstones below it may be missing. ``None``: an older version made the view, and left out all of them.
+    # Tombstones below this offset may be missing. ``None``: an older version made the view, and left out all of them.
     tombstones_from: int | None = None
 
     @property
     def is_by_timestamp(self) -> bool:
-        """Return True if the records of the greatest time are in it. Its attempt says so, which no version drops."""
+        """Return True if the view has each key's record of the greatest time.
+
+        The name of the view's attempt says so, because no version drops that name.
+        """
         return self.attempt.endswith(BY_TIMESTAMP)
 
     @property
@@ -95,11 +98,11 @@ class Head:
     compaction_horizon: int = 0
     view: CompactedView | None = None  # the pointer: moving it commits a compaction
     compaction_wanted: int = 0  # the offset to which a caller asked for compaction
-    # (horizon, ms at which its view was seen in force), thinned: by these, tombstones may be left out (``tombstones``).
+    # (horizon, ms at which its view was seen in force), thinned. They decide which tombstones go (``tombstones``).
     seen_in_force: tuple[tuple[int, int], ...] = ()
     # Every long transaction that was aborted from here on has its second item. ``None``: an older version wrote this.
     long_aborted_from: int | None = None
-    # What the stored form of some open transactions is: most checkpoints have those of the one before.
+    # The stored form of some open transactions, because most checkpoints have those of the one before.
     packed_open: tuple[Mapping[int, OngoingTransaction], bytes] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -107,7 +110,7 @@ class Head:
         return self.state.next_offset
 
     def view_by(self, *, is_by_timestamp: bool) -> CompactedView | None:
-        """Return the view in force, if it has the topic's order. A view of another order has other records."""
+        """Return the view in force, if it has the topic's order, because a view of another order has other records."""
         return self.view if self.view is not None and self.view.is_by_timestamp == is_by_timestamp else None
 
     def to_value(self) -> dict[str, Any]:
@@ -165,7 +168,7 @@ class Head:
             data_next=value["data_next"],
             chain=value["chain"],
             is_sealed=value["is_sealed"],
-            # Absent in version 2, to which no other region's records came.
+            # Absent in version 2, whose logs had no other region's records.
             own_next=value.get("own_next", value["data_next"]),
             lives_from=value.get("lives_from", 0),
             regions=region_state_items.unpacked(value.get("regions", b""), value["next_offset"]),
@@ -178,7 +181,7 @@ class Head:
             value["compaction_horizon"],
             None if view is None else CompactedView.from_value(view),
             value.get("compaction_wanted", 0),
-            # Absent in an older head. An older version drops it, which lets tombstones stay longer.
+            # Absent in an older head. An older version drops it, so that tombstones stay longer.
             tuple((horizon, at_ms) for horizon, at_ms in value.get("seen_in_force", ())),
             value.get("long_aborted_from"),
         )

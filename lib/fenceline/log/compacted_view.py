@@ -1,11 +1,12 @@
 """A compacted view as readers see it: which of its files holds an offset, and the records there ("Compaction").
 
 Rule: a view is the files under one attempt's prefix. All of them exist before the pointer in the head leads to it, and
-none is changed after. So a listing of that prefix is the view's index. A file holds record batches with gaps between
-offsets, as Kafka's own compacted segments do. Its metadata holds what is not Kafka's. It says where each block of about
-2 MiB begins, so that a page costs a block and not a file. It lists the regions of the file's replicated batches. A
-batch's base sequence is the number of its region in that list, -1 for this region. (It has no other meaning without a
-producer id.)
+none is changed after. So a listing of that prefix is the view's index.
+
+A file holds record batches with gaps between offsets, as Kafka's own compacted segments do. Its metadata says where
+each block of about 2 MiB begins, so that a page costs a block and not a file, and lists the regions of the file's
+replicated batches. A batch's base sequence, which has no other meaning because the batch has no producer id, is the
+number of its region in that list, -1 for this region.
 
 Not here: how a view is made; see ``compaction``.
 """
@@ -37,9 +38,9 @@ class FileMetadata:
     attempt: str
     appended_at: int  # ms, the compactor's clock
     records: int
-    origins: Sequence[str]  # of replicated batches, by number
+    origins: Sequence[str]  # the regions of replicated batches, by number
     blocks: Sequence[tuple[int, int]]  # (base offset of the first batch, position in the body)
-    checksum: str = ""  # of the body, as ``checksummed`` adds it
+    checksum: str = ""  # the body's, as ``checksummed`` adds it
 
     def to_strings(self) -> dict[str, str]:
         first = self.blocks[0][0]
@@ -82,13 +83,13 @@ class ViewFiles:
         self._metadata: dict[int, FileMetadata] = {}
 
     def segments(self, start: int) -> Iterator[Segment]:
-        """Yield what the view holds, from the block with the first record at or after ``start`` on.
+        """Yield the view's batches, from the block with the first record at or after ``start`` on.
 
         There are gaps between offsets, also within a batch. All batches of a yielded segment have one origin.
 
         Raises:
             CorruptLogError: The view is damaged.
-            Unavailable: The store could not be asked, or a newer view has taken this one's place.
+            Unavailable: The store could not be asked, or a newer view has replaced this one.
         """
         files = self.files()
         at = max(bisect_right(files, start, key=lambda file: file[0]) - 1, 0)
@@ -104,9 +105,9 @@ class ViewFiles:
                 yield from self._by_origin(base, block)
 
     def scan(self, start: int = 0, end: int | None = None) -> Iterator[Segment]:
-        """Yield the files of the view, as ``segments`` does, for a copy of it: none of it goes to the cache.
+        """Yield the files of the view, as ``segments`` does, for a copy of it, without filling the cache.
 
-        Each file is checked as a whole after its last segment, before the next file's first. A copy must go to the end.
+        A copy must read to the end, because each file is checked as a whole after its last segment.
 
         Args:
             start: The base offset of the first file that is read.

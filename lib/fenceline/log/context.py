@@ -64,8 +64,8 @@ class Instant(NamedTuple):
 class EventClock:
     """The latest time that an event brought with it, by its sender's clock; 0 before the first event.
 
-    That clock goes on while this process is frozen. The latest time only grows: requests that run side by side, or were
-    delivered late, never set it back.
+    The sender's clock goes on while this process is frozen. The latest time only grows, because requests may run side
+    by side, or be delivered late.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -86,7 +86,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The stores, the runtime and the caches that each part of the protocol works with."""
+    """The stores, the runtime and the caches that all of the protocol works with."""
 
     objects: ObjectStore
     items: ItemStore
@@ -108,7 +108,7 @@ class Context:
         object.__setattr__(self, "ends", SegmentEnds(self.runtime))
 
     def read_items(self, item_keys: Sequence[ItemKey]) -> dict[ItemKey, Item]:
-        """Return those of the items that exist, however many are asked for. They are not read at one moment.
+        """Return those of the items that exist, however many are asked for. They are read at several moments.
 
         Raises:
             Unavailable: The item store could not be asked.
@@ -132,7 +132,7 @@ class Context:
         The wall clock may jump. The monotonic clock may stop while the process is frozen, and at thaw the wall clock
         may be old, too. The event for which the process was thawed then brings a later time (I4, I7).
         """
-        # Each append asks several times: no `Instant` is made for that.
+        # Each append asks several times, so no `Instant` is made for that.
         return (
             0 <= self.runtime.now_ms() - since.wall_ms < duration_ms
             and self.runtime.monotonic_ms() - since.monotonic_ms < duration_ms
@@ -147,7 +147,7 @@ class Context:
         """Return a segment, from the cache or the store.
 
         Raises:
-            NotFound: It is not there, now.
+            NotFound: The segment does not exist, now.
             CorruptLogError: It is damaged.
             Unavailable: The store could not be asked.
         """
@@ -159,4 +159,4 @@ class Context:
 
 
 class StaleTopicId(Exception):
-    """The name leads to another incarnation, to one that is being deleted, or to none: the caller resolves it anew."""
+    """The name leads to another incarnation, to one that is being deleted, or to none: resolve the name again."""

@@ -1,6 +1,6 @@
 """Deletions within the budget of one run of the sweeper: a time, by the monotonic clock, and a number of deletions.
 
-Rule: each step is small, and the budget is asked before it. A server that stops ends the run at once.
+Rule: each step is small, and the budget is checked before it. A server that stops ends the run at once.
 
 Not here: what may be deleted; see ``sweeper``.
 """

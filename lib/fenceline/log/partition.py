@@ -1,11 +1,12 @@
 """One partition as this process follows it: its state at some offset, and how old the last look at its items is.
 
-Rule: the state and what belongs to it change only with the lock held, and no store is called meanwhile. The state is
-always that of a prefix of the log, and answers nothing by itself: its tail must be verified first (I4). An appender or
-a reader that meets the next segment advances it. A segment out of turn is passed over.
+Rule: the state and its fields change only with the lock held, and no store is called meanwhile. The state is always
+that of a prefix of the log, and answers nothing until its tail is verified (I4). An appender or a reader that finds the
+next segment advances the state. Any other segment is ignored.
 
 Rule: a partition, and its appender, exist once in this process for as long as any request has them (``Partitions``). An
-appender is made at the first append, so a reader makes none. Only what is idle is dropped: forgetting it loses nothing.
+appender is made at the first append, so a reader makes none. Only an idle partition is dropped, because that loses
+nothing.
 
 Not here: which incarnation of a topic a name leads to (``service.resolver``); how a partition is appended to
 (``append.appender``).
@@ -52,7 +53,7 @@ class Snapshot(NamedTuple):
     state: PartitionState
     producers: Mapping[int, ProducerState | None]
     producers_dropped: int  # as ``Partition`` counts
-    is_young: bool  # taken while the last look at the head was young: all that was folded is the log (I3)
+    is_young: bool  # taken while the last look at the head was young, so that all folded segments are the log (I3)
 
     def tentative(self) -> TentativeState:
         """Return the state as a group of entries begins to change it."""
@@ -60,10 +61,10 @@ class Snapshot(NamedTuple):
 
 
 class LookAgain(Unavailable):
-    """The last look at the head is too old: what seems damaged may be a late create. Only another look shows which.
+    """The last look at the head is too old to show whether the log is damaged, or a late create was read. Look again.
 
     Attributes:
-        damage: What it is if the log was followed from an offset that the next look shows to be kept.
+        damage: The error to raise if the next look shows that the offset from which the log was followed is kept.
     """
 
     def __init__(self, what: str, damage: CorruptLogError | None = None) -> None:
@@ -72,11 +73,11 @@ class LookAgain(Unavailable):
 
 
 class Partition:
-    """A partition's state and what belongs to it. Safe to share between threads."""
+    """A partition's state, and what this process knows around it. Safe to share between threads."""
 
     seen_end = ""  # the last segment's key, when this process looked whether others append
     _head_look: Instant | None = None  # when the last look at the head began, also of a topic that is going
-    _certain = 0  # what was folded below it was folded before a look that was young then
+    _certain = 0  # segments below this offset were folded before a look that was young then
 
     def __init__(self, context: Context, name: str, topic_id: str, partition: int) -> None:
         self.context = context
@@ -92,7 +93,7 @@ class Partition:
         self.log_start = 0
         self.head: Head | None = None
         self.head_version: int | None = None
-        self.view_files: ViewFiles | None = None  # of the compacted view that a reader read last
+        self.view_files: ViewFiles | None = None  # the files of the compacted view that a reader read last
         self.base = 0  # the items hold everything below it
         self.aborted: list[AbortedRange] = []  # ended at or above `base`
         self.touched: dict[int, int] = {}  # producers that appended at or above `base`: their last offset there
@@ -100,10 +101,10 @@ class Partition:
         self.checkpointed_ms = context.runtime.monotonic_ms()
         self.no_checkpoint_until_ms = 0
         self.overtaken = 0  # how often another process's checkpoint was seen
-        self.versions: dict[int, int | None] = {}  # of the producers' items
+        self.versions: dict[int, int | None] = {}  # the producers' items', by producer id
         self._producers: dict[int, ProducerState | None] = {}  # None: the partition does not know it
-        # How often anything that this process knew of producers may have been dropped. While it stays the same, the
-        # states of producers have followed from each other, segment by segment.
+        # How often states of producers may have been dropped. While the count stays the same, each state of a producer
+        # has followed from the one before, segment by segment.
         self.producers_dropped = 0
         self._unloaded: dict[int, list[ProducerEvent]] = {}  # at or above `base`, of producers whose item was not read
         self.last_look: Instant | None = None  # when the last look at the items began that showed a live topic
@@ -122,7 +123,7 @@ class Partition:
 
     @property
     def is_idle(self) -> bool:
-        """Return True if forgetting it loses nothing: no reader waits, and no offer of this process is looked for."""
+        """Return True if the process may forget it: no reader waits, and no offer of this process is looked for."""
         return not (self.awaited or self.has_looker)
 
     @property
@@ -137,12 +138,12 @@ class Partition:
 
     @property
     def has_young_head(self) -> bool:
-        """Return True if the head was looked at less than 60 s ago: nothing below its log start was folded since."""
+        """Return True if the head was looked at less than 60 s ago, so that nothing below its log start was folded."""
         return self.is_young(self._head_look)
 
     @property
     def young_end(self) -> int | None:
-        """Return the end of what was folded; ``None`` if the look is old, and a late create may be part of that."""
+        """Return the end of the folded segments; ``None`` if the look is old, because one may be a late create then."""
         with self.lock:
             return self.state.next_offset if self.has_young_head else None
 
@@ -151,7 +152,7 @@ class Partition:
         return look is not None and self.context.is_within(limits.ITEM_AGE_MS_MAX, look)
 
     def is_end(self, state: PartitionState) -> bool:
-        """Return True if ``state`` is a verified tail: it was seen to be the log's end, and the look is young (I4)."""
+        """Return True if ``state`` is a verified tail: it was seen at the log's end, and the look is young (I4)."""
         # model: Append, "look is young at answer"
         # model: Append, "same state at answer"
         # model: Append, "log start at answer"
@@ -195,7 +196,7 @@ class Partition:
         if item is None or (known is not None and known.version == item.version):
             return None if item is None else known
         topic = topic_from_item(item)
-        if topic.topic.topic_id == self.topic_id:  # of the name's next incarnation nothing is kept
+        if topic.topic.topic_id == self.topic_id:  # nothing is kept of the name's next incarnation
             self._topic = topic
         return topic
 
@@ -208,7 +209,7 @@ class Partition:
                 self.last_look = _later(self.last_look, look)
             if is_stale:
                 # A segment folded since the last look may be a late create of a frozen process, at a key that the log
-                # start has passed. Only the head, and the segments after it, are known to be the log.
+                # start has passed. Only the head, and the segments after the head, are known to be the log.
                 # model: Append, "drop an old state"
                 self.index.forget(self._certain)
                 self._reset(PartitionState())
@@ -225,7 +226,7 @@ class Partition:
                 self._reset(head.state)
 
     def _reset(self, state: PartitionState) -> None:
-        """Take ``state`` in place of the one before, with no producers loaded; the lock is held."""
+        """Replace the state by ``state``, with no producers loaded; the lock is held."""
         self.state, self.base = state, state.next_offset
         self.index.reach(state.next_offset)
         self._producers, self._unloaded, self.versions = {}, {}, {}
@@ -257,7 +258,7 @@ class Partition:
             self._drop_below(min(head.next_offset, self.state.next_offset))
 
     def _drop_below(self, base: int) -> None:
-        """Drop what was kept for a checkpoint below ``base``: a head says that the items hold it."""
+        """Drop what was kept for a checkpoint below ``base``, because a head says that the items hold it."""
         if base <= self.base:
             return
         self.base = base
@@ -274,13 +275,14 @@ class Partition:
 
     @property
     def can_checkpoint(self) -> bool:
-        """Return True if this version may write over the head: never over one of a higher fold version."""
+        """Return True if this version may overwrite the head, whose fold version is not higher."""
         return self.head is None or self.head.fold_version <= FOLD_VERSION
 
     def is_checkpoint_due(self, *, is_early: bool = False) -> bool:
         """Return True if, since the last checkpoint, 16 segments were folded, or 10 s passed and any was folded.
 
-        None is due in the 10 s after one that failed: while the item store is down or slow, appends do not wait for it.
+        None is due in the 10 s after one that failed, so that appends do not wait for an item store that is down or
+        slow.
 
         Args:
             is_early: Whether a single segment since the last checkpoint is enough.
@@ -294,12 +296,12 @@ class Partition:
         return since >= limits.CHECKPOINT_SEGMENTS or age_ms >= limits.CHECKPOINT_MS
 
     def take_own(self, base: PartitionState, segment: Segment, folded: Folded) -> None:
-        """Advance by a segment of the log that this process made on ``base``, and that was folded for it already."""
+        """Advance by a segment that this process created on ``base``, and whose fold is known already."""
         with self.lock:
             if self.state is base:
                 self._take(segment, folded)
                 return
-        self.fold(segment)  # a reader met it first, or the head was adopted anew
+        self.fold(segment)  # a reader folded it first, or another head was adopted
 
     def fold(self, segment: Segment) -> bool:
         """Fold a segment that was read from the log, if it is the next one.
@@ -308,8 +310,8 @@ class Partition:
             Whether it was the next one.
 
         Raises:
-            CorruptLogError: Its chain value does not follow from what was folded before.
-            LookAgain: It does not follow, and what was folded before may be a late create.
+            CorruptLogError: Its chain value does not follow from the segments that were folded before.
+            LookAgain: It does not follow, and a late create may have been folded before it.
         """
         while True:
             state = self.state
@@ -328,10 +330,10 @@ class Partition:
                     return True
 
     def contradiction(self, offset: int, what: str) -> CorruptLogError | LookAgain:
-        """Return what it means that the log at ``offset`` contradicts what was folded below it.
+        """Return the error for a segment at ``offset`` that contradicts the folded ones below it.
 
-        It is damage (I2) if the head was looked at lately, and has ``offset``. Otherwise the process may have been
-        frozen. The log start may have moved, and what was folded may be a late create at a collected key.
+        The log is damaged (I2) if the head was looked at lately, and has ``offset``. Otherwise the process may have
+        been frozen while the log start moved, and may have folded a late create at a collected key.
         """
         with self.lock:
             damage = corrupt(self.segment_key(offset), offset, what)
@@ -372,7 +374,7 @@ class Partition:
         """Enter producers by their items, brought forward to the state.
 
         Args:
-            bases: What ``_bases`` was before the items were read.
+            bases: The value of ``_bases`` before the items were read.
 
         Returns:
             False if the items cannot be used: one is ahead of the state, or ``base`` has moved.
@@ -403,17 +405,17 @@ class Partition:
             return Snapshot(self.state, known, self.producers_dropped, self.has_young_head)
 
     def prune_producers(self) -> None:
-        """Forget producers beyond the limit of one process, if the items hold all that is known of them."""
+        """Forget producers beyond the limit of one process, if the items hold their states."""
         with self.lock:
             if len(self._producers) > limits.PRODUCERS_CACHED_MAX:
                 kept = {p: self._producers[p] for p in self.touched if p in self._producers}
                 self._producers, self.versions = kept, {p: self.versions[p] for p in kept}
                 self.producers_dropped += 1
 
-    # Brought up to date by the stores, with the lock not held
+    # Updates from the stores, without the lock
 
     def refresh(self, *, is_going_allowed: bool = False) -> TopicItem:
-        """Read the topic's item and the head in one call, and adopt what they say.
+        """Read the topic's item and the head in one call, and adopt them.
 
         Raises:
             StaleTopicId: The name no longer leads to this incarnation.
@@ -432,7 +434,7 @@ class Partition:
         return (self._topic or self.refresh()).topic
 
     def catch_up(self) -> None:
-        """Fold every segment after the state: by listings, the segments of each fetched side by side.
+        """Fold every segment after the state, by listings, whose segments are fetched side by side.
 
         Raises:
             CorruptLogError: The segments do not join up, or one is damaged.
@@ -459,7 +461,7 @@ class Partition:
                         return True  # another thread adopted a head meanwhile: follow from there
                     gap_at = self.state.next_offset
                 if segment.base_offset > gap_at:
-                    # A listing of a growing log may show a key and lack the one before it: read that one by itself.
+                    # A listing of a growing log may show a key and lack the one before it, which is read by itself.
                     if not self.fold_at(gap_at):
                         with self.lock:
                             if self._resets == resets:  # else another thread's look is not of this state
@@ -481,7 +483,7 @@ class Partition:
 
         Raises:
             CorruptLogError: One is damaged.
-            Unavailable: One could not be read. Or it was collected: what is known of the log start is too old.
+            Unavailable: One could not be read. Or it was collected, because the look at the log start is too old.
         """
 
         def read(key: str) -> Segment:
@@ -494,7 +496,7 @@ class Partition:
         return self.context.runtime.gather([partial(read, key) for key in segment_keys])
 
     def hole(self, offset: int) -> CorruptLogError | LookAgain:
-        """Return what a missing ``offset`` means."""
+        """Return the error for a missing segment at ``offset``."""
         return self.contradiction(offset, "no segment holds this offset")
 
     def verified(self) -> PartitionState:
@@ -505,7 +507,7 @@ class Partition:
         Raises:
             StaleTopicId: The log is sealed.
             CorruptLogError: A segment on the way is damaged.
-            LookAgain: The last look at the head is too old to go on from.
+            LookAgain: The last look at the head is too old to go on.
             Unavailable: A store could not be asked.
         """
         steps = 0
@@ -523,10 +525,11 @@ class Partition:
                 self.catch_up()  # far behind: side by side is faster than one by one
 
     def open(self, *, is_going_allowed: bool = False) -> None:
-        """Bring a state that is unknown, or no longer fresh, up to date: by one look and one listing.
+        """Bring a state that is unknown, or not fresh, up to date, by one look and one listing.
 
-        A process that was frozen after its look, or reads for long, and met what the look cannot explain, looks again.
-        What it met is damage if the log start has not passed where it began: then nothing that it read was collected.
+        A process that was frozen after its look, or reads for long, may find segments that contradict the look. It then
+        looks again. The contradiction is damage if the log start has not passed the offset at which the process began
+        to read, because then no segment that it read was collected.
 
         Raises:
             StaleTopicId, CorruptLogError, Unavailable: As ``refresh`` and ``catch_up``; the next use opens it again.
@@ -545,7 +548,7 @@ class Partition:
                 damage = again.damage
 
     def follow(self) -> None:
-        """Bring a state whose items were just looked at up to date: by one listing.
+        """Bring a state whose items were just looked at up to date, by one listing.
 
         Raises:
             CorruptLogError, Unavailable: As ``catch_up``; the next use opens it again.
@@ -557,9 +560,10 @@ class Partition:
             raise
 
     def is_moving(self) -> bool:
-        """Look at the items, and return True if others append at this moment: more follows the head than last time.
+        """Look at the items, and return True if others append now: more segments follow the head than last time.
 
-        It takes two calls, however many segments there are by now. Where none follows the head, the log was followed.
+        It takes two calls, however many segments there are by now. Where no segment follows the head, the log has been
+        followed.
 
         Raises:
             StaleTopicId, Unavailable: As ``refresh``, or the object store could not be asked.
@@ -576,7 +580,7 @@ class Partition:
         return bool(listed) and listed[-1].key != seen
 
     def load_producers(self, producer_ids: Iterable[int]) -> None:
-        """Load the states of these producers: from their items, read after the head, and the events folded since.
+        """Load the states of these producers from their items, read after the head, and from the events folded since.
 
         Raises:
             CorruptLogError: An item is ahead of the log, or as ``catch_up``.
@@ -595,7 +599,7 @@ class Partition:
             if self._enter_producers(items, bases):
                 continue
             self.catch_up()  # an item is ahead of the state, or the head moved: follow the log, and read again
-            with self.lock:  # the look's age counts for this state, and not for one of another thread's look
+            with self.lock:  # the look's age counts for this state, and not for one that another thread adopted
                 if self.state is not state or self._bases != bases:
                     continue
                 if not self.has_young_look:
@@ -611,8 +615,8 @@ class Partition:
     def wait(self, state: PartitionState, until_ms: int, pause_ms: int = limits.POLL_FIRST_MS) -> None:
         """Return when the log may have moved beyond ``state``, at ``until_ms`` (monotonic), or when the process stops.
 
-        One waiter of a process looks at the store for all of them: after ``pause_ms``, then ever more rarely, down to
-        once a second.
+        One waiter of a process polls the store for all of them: after ``pause_ms``, then ever more rarely, down to once
+        a second.
 
         Raises:
             StaleTopicId, CorruptLogError, Unavailable: As ``open``.
@@ -647,7 +651,7 @@ class Partition:
         try:
             self.fold(segment)
         except LookAgain:
-            self.open()  # the process was frozen: `state` may not have been the log's
+            self.open()  # the process was frozen, so `state` may not have been the log's
 
 
 def refresh_all(partitions: Sequence[Partition]) -> None:
@@ -667,7 +671,7 @@ def refresh_all(partitions: Sequence[Partition]) -> None:
 
 
 def _later(known: Instant | None, look: Instant | None) -> Instant | None:
-    """Return the later of two looks; the wall clock, which may go back, does not count."""
+    """Return the later of two looks, not by the wall clock, which may go back."""
     if known is None or look is None:
         return look or known
     return look if look[1:] >= known[1:] else known
@@ -677,13 +681,13 @@ def _later(known: Instant | None, look: Instant | None) -> Instant | None:
 
 
 class Appending(Protocol):
-    """What appends to one partition."""
+    """The appender of one partition, as ``Partitions`` keeps it."""
 
     @property
     def partition(self) -> Partition: ...
     @property
     def is_idle(self) -> bool:
-        """Return True if forgetting it loses nothing."""
+        """Return True if the process may forget this appender."""
 
 
 A = TypeVar("A", bound=Appending)
@@ -696,13 +700,13 @@ class Partitions:
         self.context = context
         self._lock = context.runtime.lock()
         self._kept: OrderedDict[tuple[str, int], Partition] = OrderedDict()  # least recently used first
-        self._appenders: dict[tuple[str, int], Any] = {}  # of the partitions that are kept
-        # Also those that were dropped while a request had them, because each exists once.
+        self._appenders: dict[tuple[str, int], Any] = {}  # one for a partition that is kept and was appended to
+        # Also partitions that were dropped while a request had them, because each exists once.
         self._in_use: WeakValueDictionary[tuple[str, int], Partition] = WeakValueDictionary()
         self._appenders_in_use: WeakValueDictionary[tuple[str, int], Any] = WeakValueDictionary()
 
     def get(self, name: str, topic_id: str, partition: int) -> Partition:
-        """Return one incarnation's partition. It finds out by itself if the name leads elsewhere."""
+        """Return one incarnation's partition, which finds out by itself if the name leads elsewhere."""
         key = (topic_id, partition)
         with self._lock:
             kept = self._kept.get(key)
@@ -721,8 +725,8 @@ class Partitions:
         """Return the appender of one incarnation's partition.
 
         Args:
-            make: Makes the appender of a partition. The appender calls the second argument with it when a caller leaves
-                a request there: from then on the process must not forget them.
+            make: Makes the appender of a partition. The appender calls the second argument with the partition when a
+                caller leaves a request there, because from then on the process must not forget the two.
         """
         key = (topic_id, partition)
         with self._lock:
@@ -740,15 +744,15 @@ class Partitions:
     def _keep_left(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.partition)
         with self._lock:
-            if self._in_use.get(key) is partition:  # else it is of an incarnation that has ended
+            if self._in_use.get(key) is partition:  # else its incarnation has ended
                 self._keep(key, partition)
 
     def _keep(self, key: tuple[str, int], partition: Partition) -> None:
         """Remember a partition with its appender, and drop the least recently used ones where there are too many.
 
         A partition is dropped only while no reader waits in it, nothing waits in its appender, and each create has an
-        outcome. A request that has it at this moment keeps it the only one. If that request leaves a group in its
-        appender, both are kept again.
+        outcome. While a request still has the dropped partition, no second one is made. If that request leaves a group
+        in the appender, the partition and its appender are kept again.
         """
         self._kept[key] = partition
         self._kept.move_to_end(key)

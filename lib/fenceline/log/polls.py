@@ -1,10 +1,10 @@
 """Poll slots: how many long polls a function holds at once. A poll without a slot is answered at once ("Long polls").
 
-A held poll occupies a whole process of a function, and an account has a thousand processes for all its functions. So a
-poll takes a slot before it waits, and gives it back when it ends, however it ends.
+A poll takes a slot before it waits, and gives the slot back when it ends, however it ends. Slots exist because a poll
+that waits occupies a whole process of a function, and an account has a thousand processes for all its functions.
 
-Rule: slots decide which polls wait, and nothing else (I9). A slot that is not given back lapses. A wrong clock, a lost
-answer or a frozen process only lets a few polls more or fewer wait.
+Rule: slots decide which polls wait, and nothing else (I9), so a wrong clock, a lost answer or a frozen process only
+lets a few polls more or fewer wait. A slot that is not given back lapses.
 
 Not here: how a poll waits, and for what; see ``read.reader`` and ``partition``.
 """
@@ -22,7 +22,7 @@ from fenceline.format import keys
 from fenceline.ports import Item, ItemKey, ItemStore, NoAnswer, Put, Unavailable, VersionMoved
 from fenceline.runtime import Runtime
 
-LAPSE_MS = 5_000  # of a slot, after its wait: time for the poll's last look and its answer
+LAPSE_MS = 5_000  # from the end of a slot's wait, for the poll's last look and its answer
 _LOOKED_AT = 16  # slots read at once, to find a free one among them
 _TRIES = 3
 
@@ -53,7 +53,7 @@ class Poll:
             self._give_back()
 
     def may_wait(self, hold_ms: float) -> bool:
-        """Return True if this poll may be held for another ``hold_ms``. It keeps its slot from the first time on."""
+        """Return True if this poll may wait for another ``hold_ms``. It keeps its slot from the first time on."""
         if self._give_back is None:
             self._give_back = self._slots.take(hold_ms)
         return self._give_back is not None
@@ -115,7 +115,8 @@ class SharedSlots:
                 if given is not None:
                     return given
         except (Unavailable, NoAnswer):
-            # More polls must not burden a store in trouble. A slot taken by a write without an answer lapses.
+            # No poll waits without a slot, because more polls must not burden a store in trouble. A slot that was taken
+            # by a write without an answer lapses.
             return None
         return None
 
@@ -143,13 +144,13 @@ class SharedSlots:
     def _put_back(self, taken: Item) -> None:
         """Free a slot, unless it lapsed and another poll has it by now."""
         free = Item(taken.key, taken.version + 1, {"until": 0})
-        # A failure must not cost the poll its answer: the slot lapses by itself.
+        # A failure must not cost the poll its answer, because the slot lapses by itself.
         with suppress(VersionMoved, Unavailable, NoAnswer):
             self._items.write([Put(free.key, free.value, free.version, expected=taken.version)])
             self._last = free
 
 
 def _is_free(item: Item, now_ms: int) -> bool:
-    """Return True if the slot was given back or has lapsed, or if its time is a wrong clock's: too far ahead."""
+    """Return True if the slot was given back or has lapsed, or if its time is so far ahead that a clock was wrong."""
     until_ms = item.value["until"]
     return not isinstance(until_ms, int) or not now_ms < until_ms <= now_ms + limits.WAIT_MS_MAX + 2 * LAPSE_MS

@@ -1,14 +1,14 @@
 """The part of a partition's state that concerns regions: positions in other logs, snapshots, updates ("Regions").
 
-Rule: these functions are pure. A partition's positions in other regions' logs are part of the fold. So the create that
-brings batches also moves the position, and nothing else does (I18). But for origins, what is kept here may be lost:
-that costs one snapshot.
+Rule: these functions are pure. A partition's positions in other regions' logs are part of the fold, so the create that
+adds replicated batches also moves the position, and nothing else does (I18). The loss of any other member of this state
+costs only one snapshot.
 
-Rule: the segment says which region sent a marker, and in which life of its topic. A marker whose body contradicts that
-is passed over.
+Rule: the segment says which region sent a marker, and in which life of its topic. A marker whose body contradicts its
+segment is ignored.
 
-Not here: what is due by this state; see ``regions.snapshots``. How it is stored; see ``region_state_items``. The
-markers' values; see ``format.region_markers``.
+Not here: the markers that are due by this state; see ``regions.snapshots``. How the state is stored; see
+``region_state_items``. The markers' values; see ``format.region_markers``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ Counts: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, an ow
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The position up to which another region's log was taken.
+    """The position up to which another region's log was replicated.
 
     Attributes:
         topic_id: The life of the source's topic in which the position counts (I20).
         next_offset: The source offset to read next.
-        count: The own number of the last record taken.
+        count: The own number of the last record that was replicated or passed.
         chain: The chain value of the source's segment that holds ``next_offset - 1``; "" if it is not known.
-        start: Records of this life with numbers up to this one are not here: it came late, or skipped a gap (I17).
-        former: The lives before this one, the latest last. Nothing of them is taken any longer.
-        passed: The last so many numbers up to ``count`` are of no record here: it came late, or skipped a gap.
+        start: Records of this life with numbers up to this one are not here, because this region came late, or skipped
+            a gap (I17).
+        former: The lives before this one, the latest last. Nothing of them is ever pulled again.
+        passed: So many of the last numbers up to ``count`` have no record here, because this region came late, or
+            skipped a gap.
     """
 
     topic_id: str
@@ -55,8 +57,8 @@ class Origin:
 
 
 def moved(known: Origin | None, source: Replicated, brought: int) -> Origin:
-    """Return the position after a segment that brought ``brought`` records of its region, with dense numbers."""
-    # An older fenceline took counts from a peer that no head can hold. A log that has one must go on all the same.
+    """Return the position after a segment with ``brought`` records of its region, with dense numbers."""
+    # An older fenceline accepted counts from a peer that no head can hold. A log with such a count must still go on.
     count = min(source.count, limits.INT64_MAX)
     position = Origin(source.topic_id, source.next_offset, count, source.chain, count - brought)
     if not brought:
@@ -70,7 +72,7 @@ def moved(known: Origin | None, source: Replicated, brought: int) -> Origin:
 
 
 def ends_life(known: Origin | None, topic_id: str) -> bool:
-    """Return True if the life ``topic_id`` follows one of which records had been taken."""
+    """Return True if the life ``topic_id`` follows one of which records had been replicated."""
     return known is not None and known.topic_id != topic_id and known.count > 0
 
 
@@ -83,11 +85,12 @@ def skipped(known: Origin | None, topic_id: str, to_offset: int, count: int) -> 
 
 
 class SnapshotAnswer(NamedTuple):
-    """One region's answer to a REQUEST: its position in its own log, and what it had of others there.
+    """One region's answer to a REQUEST: its position in its own log, and its counts of other regions there.
 
     Attributes:
-        origins: Its count of each other region. No record with a number up to it will come to that region.
-        taken: The last number that it had, of a region with a count that names no record there.
+        origins: Its count of each other region. No record with a number up to that count will come to the answering
+            region any more.
+        taken: The last number that it had of a region, where the region's count names no record there.
     """
 
     topic_id: str
@@ -97,7 +100,7 @@ class SnapshotAnswer(NamedTuple):
 
     @property
     def had(self) -> Counts:
-        """Return the own number of the last record that it had of each other region."""
+        """Return the own number of the last record that the answering region had of each other one."""
         return {**self.origins, **self.taken}
 
 
@@ -105,9 +108,9 @@ class OpenSnapshotRequest(NamedTuple):
     """An own REQUEST that no SNAPSHOT has completed.
 
     Attributes:
-        records: The data records below it.
-        origins: The last record that this region had of each other one there.
-        local: The first offset at which all that the answers had is here, too, but for ``never_here``; None until then.
+        records: The data records below the REQUEST.
+        origins: The last record that this region had of each other one at the REQUEST.
+        local: The first offset at which this log has all that the answers had, except ``never_here``; None until then.
         starts: Each origin's ``start`` at ``local``, and the numbers of ``never_here``.
     """
 
@@ -121,12 +124,13 @@ class OpenSnapshotRequest(NamedTuple):
     starts: Counts = MappingProxyType({})
 
     def is_final(self, regions: Collection[str]) -> bool:
-        """Return True if each answer had all that this region had of third ones at its REQUEST.
+        """Return True if each answer had all records of third regions that this region had at its REQUEST.
 
-        Then no further snapshot is needed for what was here.
+        Then no further snapshot is needed for the records below the REQUEST.
 
         Args:
-            regions: Those of the topic. What an answer lacks of another one, which was removed, will not come.
+            regions: The topic's regions. Records of a region that was removed do not count, because those that an
+                answer lacks will not come.
         """
         return all(
             has(answer.origins, origin, life, count)
@@ -136,22 +140,23 @@ class OpenSnapshotRequest(NamedTuple):
         )
 
     def is_young(self, now_ms: int) -> bool:
-        """Return True if it is not given up yet, should another REQUEST come now.
+        """Return True if this REQUEST is not given up yet, should another REQUEST come now.
 
-        One that is as far in the future is of a clock that was wrong. It would hold the others up until that time.
+        A REQUEST whose time is as far in the future is given up, too, because its clock was wrong, and it would hold up
+        the other REQUESTs until that time.
         """
         return abs(now_ms - self.time) < limits.SNAPSHOT_REQUEST_MS
 
 
 class Unanswered(NamedTuple):
-    """Another region's REQUEST that this one has not answered: its offset here, and what was here at that offset."""
+    """Another region's REQUEST that this one has not answered: its offset here, and the log's counts at that offset."""
 
     origin: str
     topic_id: str
     snapshot_id: str
     position: int
     origins: Counts
-    taken: Counts = MappingProxyType({})  # where it is below the count
+    taken: Counts = MappingProxyType({})  # the last records, where their number is below the count
 
 
 class CompletedSnapshot(NamedTuple):
@@ -166,19 +171,19 @@ class CompletedSnapshot(NamedTuple):
 
 
 class RegionState(NamedTuple):
-    """What a log says about regions, but for its positions in other logs."""
+    """All that a log says about regions, except its positions in other logs."""
 
     asked: tuple[OpenSnapshotRequest, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     snapshots: tuple[CompletedSnapshot, ...] = ()
-    requested_at: int = 0  # ms, of the newest own REQUEST
-    requested_records: int = 0  # the data records below it
+    requested_at: int = 0  # ms, the time of the newest own REQUEST
+    requested_records: int = 0  # the data records below that REQUEST
     covered: int = 0  # the data records below the REQUEST of the last final snapshot
     repeats: int = 0  # the snapshots since then that were not final
     update_next: int = 0  # the offset after the newest UPDATE of another region
     skipped: int = 0  # records that an operator gave up
     given: Mapping[str, int] = MappingProxyType({})  # by region, the highest position that a RESPONSE gave it
-    given_from: int = 0  # of REQUESTs below this offset ``given`` may lack positions: an older version folded them
+    given_from: int = 0  # ``given`` may lack the positions of REQUESTs below this, which an older version folded
 
     def has_given(self, region: str, position: int) -> bool:
         """Return True if a RESPONSE gave the region a position as high as this, or may have."""
@@ -189,7 +194,7 @@ NOTHING = RegionState()
 
 
 class MarkerPosition(NamedTuple):
-    """Where a marker lies, and what lies below it."""
+    """A marker's place in the log, and what the log has below it."""
 
     offset: int
     time: int  # ms, appended-at of its segment
@@ -249,11 +254,11 @@ def _answered(state: RegionState, response: SnapshotResponse, place: MarkerPosit
         question = response.to, response.snapshot_id
         left = tuple(one for one in state.unanswered if (one.origin, one.snapshot_id) != question)
         given = {**state.given, response.to: max(response.position, state.given.get(response.to, 0))}
-        # Only to what was asked, so that each region in ``given`` is in ``origins``, too.
+        # Only for a region that asked, so that each region in ``given`` is in ``origins``, too.
         return state._replace(unanswered=left, given=given if len(left) < len(state.unanswered) else state.given)
     if response.to != place.region or response.topic_id != place.origin_topic_id:
         return state
-    # What it had of this region lies below the REQUEST here.
+    # Its records of this region lie below the REQUEST here.
     third = {origin: one for origin, one in response.origins.items() if origin != place.region}
     had = {origin: one for origin, one in response.taken.items() if origin in third}
     answer = SnapshotAnswer(response.topic_id, response.position, third, had)
@@ -270,7 +275,7 @@ def _with(
 
 
 def _completed(state: RegionState, mark: SnapshotMark, place: MarkerPosition) -> RegionState:
-    """Fold a SNAPSHOT: it completes its REQUEST, and replaces all older ones."""
+    """Fold a SNAPSHOT, which completes its REQUEST, and replaces all older ones."""
     at = next((at for at, asked in enumerate(state.asked) if asked.snapshot_id == mark.snapshot_id), None)
     done = CompletedSnapshot(mark.snapshot_id, mark.local, mark.positions, mark.starts, mark.is_final, place.time)
     state = state._replace(snapshots=(*state.snapshots, done)[-limits.SNAPSHOTS_KEPT_MAX :])
@@ -284,7 +289,7 @@ def _completed(state: RegionState, mark: SnapshotMark, place: MarkerPosition) ->
 
 
 def reached(state: RegionState, origins: Mapping[str, Origin], end: int) -> RegionState:
-    """Return the state at the end of a segment: it is the local offset of each snapshot whose answers are matched."""
+    """Return the state at a segment's end, which is the local offset of each snapshot whose answers are matched."""
     if all(asked.local is not None or len(asked.answers) < len(asked.regions) for asked in state.asked):
         return state
     here = counts(origins)
@@ -302,9 +307,9 @@ def reached(state: RegionState, origins: Mapping[str, Origin], end: int) -> Regi
 def never_here(asked: OpenSnapshotRequest, here: Counts) -> Counts:
     """Return the third regions for which L does not wait, each with the last number that any answer had of it.
 
-    None of their records is here, and they were not asked: they may have been removed before this region came. No
-    UPDATE of this region passes a record with a number up to that one (I22). A number counts in one life. So L waits
-    for a region of which the answers name two lives.
+    They are regions of which no record is here, and which were not asked, because they may have been removed before
+    this region came. No UPDATE of this region passes a record with a number up to the returned one (I22). L waits for a
+    region of which the answers name two lives, because a number counts in one life.
     """
     named: dict[str, set[tuple[str, int]]] = {}
     for answer in asked.answers.values():
@@ -317,7 +322,7 @@ def never_here(asked: OpenSnapshotRequest, here: Counts) -> Counts:
 
 
 def _is_matched(asked: OpenSnapshotRequest, known: Counts) -> bool:
-    """Return True if each region has answered, and all that it had of third regions is known, too (I21)."""
+    """Return True if each region has answered, and all that it had of third regions is known here, too (I21)."""
     # model: Snapshot, "wait for the counts"
     return all(
         region in asked.answers
@@ -327,24 +332,24 @@ def _is_matched(asked: OpenSnapshotRequest, known: Counts) -> bool:
 
 
 def has(known: Counts, origin: str, life: str, count: int) -> bool:
-    """Return True if ``known`` has the records of ``origin`` up to ``count``: for none at all it need not know it."""
+    """Return True if ``known`` has the records of ``origin`` up to ``count``; a count of 0 needs no entry."""
     known_life, known_count = known.get(origin, ("", -1))
     # model: Snapshot, "of the same life"
     return count == 0 or (known_life == life and known_count >= count)
 
 
 def counts(origins: Mapping[str, Origin]) -> Counts:
-    """Return the count of each other region: no record with a number up to it will still come."""
+    """Return the count of each other region. No record with a number up to the count will still come."""
     return {region: (origin.topic_id, origin.count) for region, origin in origins.items()}
 
 
 def taken(origins: Mapping[str, Origin]) -> Counts:
-    """Return the own number of the last record that is here of each other region."""
+    """Return the own number of each other region's last record in this log."""
     return {region: (origin.topic_id, origin.taken) for region, origin in origins.items()}
 
 
 def _bounded(state: RegionState) -> RegionState:
-    """Drop what is oldest, snapshots first, where a head would hold too much: that costs a snapshot.
+    """Drop the oldest members, snapshots first, where a head would hold too much, which costs only a snapshot.
 
     Eight regions that keep the rules come to this only if all their names are long.
     """
@@ -360,7 +365,7 @@ def _bounded(state: RegionState) -> RegionState:
     return state
 
 
-# What is dropped depends on these two, so a change of them raises ``FOLD_VERSION``.
+# A change of these two raises ``FOLD_VERSION``, because they decide what is dropped.
 _ENTRY_BYTES = 256
 _PAIR_BYTES = 32  # beside the names
 

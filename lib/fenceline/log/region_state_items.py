@@ -1,8 +1,8 @@
-"""What a head and an object under state/ hold of regions, as it is stored.
+"""The stored form of the region state, in a head and in an object under state/.
 
-Rule: stored names and layouts are never renamed. A head of an older version holds nothing of it.
+Rule: stored names and layouts are never renamed. A head of an older version has no region state.
 
-Not here: what it means; see ``region_state``.
+Not here: what the members mean; see ``region_state``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fenceline.log.region_state import (
 
 
 def packed(state: RegionState, origins: Mapping[str, Origin]) -> bytes:
-    """Return what a head holds of regions, but for what older versions read of ``origins``."""
+    """Return the bytes of a head's region state, without the members of ``origins`` that older versions read."""
     more = {
         region: [origin.chain, origin.start, origin.passed, *origin.former]
         for region, origin in origins.items()
@@ -63,7 +63,7 @@ _NUMBERS = ("requested_at", "requested_records", "covered", "repeats", "update_n
 
 
 def unpacked(data: bytes, next_offset: int = 0) -> RegionState:
-    """Return what ``packed`` made; nothing of an older head.
+    """Return the state that ``packed`` stored; an empty one for an older head.
 
     Args:
         next_offset: The head's. Below it, a version that does not know ``given`` has folded, and noted no position.
@@ -103,7 +103,7 @@ def unpacked(data: bytes, next_offset: int = 0) -> RegionState:
 
 
 def with_more(origins: Iterable[tuple[str, Origin]], data: bytes) -> dict[str, Origin]:
-    """Return the origins that older versions read, too, with what is kept beside them."""
+    """Return the origins that older versions also read, with their further members."""
     more: dict[str, list[Any]] = json.loads(data)["origins"] if data else {}
     known = {region: (chain, start, tuple(former), passed) for region, (chain, start, passed, *former) in more.items()}
     return {

@@ -31,7 +31,7 @@ UNREADABLE = (ValueError, KeyError, TypeError, struct.error)  # raised when JSON
 
 @dataclass(slots=True)
 class Replay:
-    """The state at ``state.next_offset``, with the states of all producers."""
+    """The folded state at ``state.next_offset``, with the states of all producers."""
 
     log_start: int = 0
     state: PartitionState = field(default_factory=PartitionState)
@@ -42,9 +42,9 @@ class Replay:
     def confirms(self, producer_id: int, known: ProducerState) -> bool:
         """Return True if ``known``, another state of a producer at this offset, may be true, too.
 
-        Two states differ at most in what had lapsed. A lapsed state is left out of ``state/``, or its item is deleted.
-        If that producer comes back, a replay begins its state anew. An older state, or one that a process remembered,
-        goes on instead if the producer's next sequence happens to follow.
+        Two true states of a producer differ only if the producer had lapsed. A lapsed state is left out of ``state/``,
+        or its item is deleted, so a replay begins the state anew if the producer comes back. An older state, or one
+        that a process remembered, goes on instead if the producer's next sequence happens to follow.
         """
         own = self.producers.get(producer_id)
         if own is None:
@@ -61,7 +61,7 @@ class Replay:
         """Fold the next segment.
 
         Raises:
-            CorruptLogError: It does not follow, or its metadata contradicts the log below it.
+            CorruptLogError: The segment does not follow, or its metadata contradicts the log below it.
         """
         self.check_next(segment.base_offset)
         if not segment.metadata.follows(self.state.chain, segment.body):
@@ -138,7 +138,7 @@ def fetched(context: Context, lines: Sequence[ObjectSummary]) -> Iterator[tuple[
 
 
 def _read(context: Context, key: str) -> Object | Damaged:
-    """Return the object, or the damage, which the caller raises in its turn, after the segments below it."""
+    """Return the object, or the damage, which the caller raises after it has yielded the segments below."""
     try:
         return context.objects.get(key)
     except Damaged:
@@ -197,19 +197,21 @@ def write_state(
 ) -> int:
     """Store the state at the base of the segment that holds ``log_start``, so that objects alone rebuild the items.
 
-    It is made from the previous one, with one read for each segment. After ``segments_max`` segments, or when
-    ``is_over`` returns true, the work stops with an object at the offset that it reached. The next call goes on there.
+    The state is made from the previous object, with one read for each segment. After ``segments_max`` segments, or when
+    ``is_over`` returns true, the work stops with an object at the offset that it reached, from which the next call goes
+    on.
 
     Args:
         expiration_ms: The topic's ``producer.id.expiration.ms``. A producer whose state had lapsed when the first kept
-            segment was appended is left out: no kept batch was checked against it. ``None`` keeps all producers.
+            segment was appended is left out, because no kept batch was checked against it. ``None`` keeps all
+            producers.
 
     Returns:
         The log start that is stored now; below ``log_start`` if the work stopped.
 
     Raises:
         CorruptLogError: A segment is damaged.
-        Unavailable, Conflict, NoAnswer: A store. What was stored before is still valid.
+        Unavailable, Conflict, NoAnswer: A store. Objects that were stored before are still valid.
     """
     before = newest_state(context, topic_id, partition)
     replay = _begun(context, before)
@@ -229,8 +231,8 @@ def write_state(
                 f"the log ends before its log start; restore the log from a backup: log_start={log_start}"
             )
     if newest_state(context, topic_id, partition) != before:
-        # Another process made one meanwhile. If this process was frozen, the segments that it folded may have been
-        # collected. In the place of one it may have folded a late create of its own.
+        # Another process made an object meanwhile. If this process was frozen, segments that it folded may have
+        # been collected, and in place of one it may have folded a late create of its own.
         return replay.log_start
     reached = replay.state.next_offset if is_stopped else log_start
     if reached <= replay.log_start:
@@ -245,14 +247,15 @@ def write_state(
     }
     value = {"version": 1, "head": head.to_value(), "producers": producers}
     body = json.dumps(_encoded(value), sort_keys=True, separators=(",", ":")).encode()
-    # An object that exists says the same but for lapsed producers: the state is a function of the segments.
+    # An object that exists has the same state, except for lapsed producers, because the state is a function of the
+    # segments.
     with suppress(AlreadyExists):
         context.objects.create(keys.state_key(topic_id, partition, reached), body, with_checksum(body, {}))
     return reached
 
 
 def has_surely_lapsed(producer: ProducerState, expiration_ms: int, now_ms: int) -> bool:
-    """Return True if the state has lapsed by every clock, even by one that is slow by an hour."""
+    """Return True if the state has lapsed by every clock, even by a clock that is slow by an hour."""
     return now_ms - producer.time > expiration_ms + limits.LAPSE_MARGIN_MS
 
 

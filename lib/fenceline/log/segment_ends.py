@@ -1,7 +1,7 @@
 """The markers that end transactions, segment by segment, as readers passed them last ("Readers of transactions").
 
-Rule: segments are immutable, so any copy is valid. A page looks past its own end for the outcomes of its batches. The
-next page begins with the same segments, so their headers are passed once for both.
+Rule: segments are immutable, so any copy is valid. A page looks past its own end for the outcomes of its batches, and
+the next page begins with the same segments. Their ends are remembered, so that their headers are read once for both.
 
 Not here: which batch an outcome is for; see ``read.aborted``.
 """
@@ -33,8 +33,8 @@ class TransactionEnds(NamedTuple):
     """The ends of transactions in one segment.
 
     Attributes:
-        last_offset: Of the segment.
-        by_producer: The (offset, whether it is an ABORT) of each end, by offset.
+        last_offset: The segment's.
+        by_producer: (offset, whether it is an ABORT) of each end, by offset.
     """
 
     last_offset: int
@@ -47,7 +47,7 @@ class SegmentEnds:
     def __init__(self, runtime: Runtime, ends_max: int = limits.SEGMENT_ENDS_MAX) -> None:
         self._lock = runtime.lock()
         self._ends_max = ends_max
-        self._count = 0  # of the producers in them; a segment without any counts as one
+        self._count = 0  # the producers in all of them; a segment without any counts as one
         self._segments: OrderedDict[tuple[str, str, int], TransactionEnds] = OrderedDict()
 
     def of(self, segment: Segment) -> TransactionEnds:

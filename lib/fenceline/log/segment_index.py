@@ -1,4 +1,4 @@
-"""The segment index: which segment holds an offset, found without an index object ("Read").
+"""The segment index, which finds the segment that holds an offset, without an index object ("Read").
 
 Rule: the keys are the index. Keys that were seen are remembered, because a segment never moves. Others are found by
 listings, whose number grows with the logarithm of the distance.
@@ -42,7 +42,7 @@ class SegmentIndex:
         """Remember that a segment covers [base, end).
 
         Args:
-            metadata: The segment's, where its place is certain. Then its origin is remembered, too.
+            metadata: The segment's, where its place is certain, so that its origin is remembered, too.
         """
         with self._lock:
             is_known = base in self._ends
@@ -125,8 +125,8 @@ class SegmentIndex:
     def reach(self, offset: int) -> None:
         """Remember that every segment below ``offset`` exists.
 
-        Every later listing shows all of them. Of segments created while it is made, a listing may lack one and show the
-        next.
+        Every later listing shows all of them. Only of segments that are created while it is made may a listing lack one
+        and show the next.
         """
         with self._lock:
             self._reached = max(self._reached, offset)
@@ -149,7 +149,7 @@ class SegmentIndex:
             return self._metadata.get(base)
 
     def add_metadata(self, base: int, metadata: SegmentMetadata) -> None:
-        """Remember what was read, until newer metadata takes its place."""
+        """Remember the metadata of a segment that was read, until newer metadata replaces it."""
         with self._lock:
             self._metadata[base] = metadata
             if len(self._metadata) > limits.INDEX_METADATA_MAX:
@@ -190,7 +190,7 @@ class SegmentIndex:
         return found
 
     def remembered(self, base: int, limit: int, size: int) -> Lines | None:
-        """Return what ``list`` would, as far as ``size`` bytes or ``limit`` segments go, without a store call.
+        """Return the lines of ``list``, up to ``size`` bytes or ``limit`` segments, without a store call.
 
         Returns:
             ``None`` if not all of it is remembered.

@@ -43,13 +43,13 @@ class AbortedRange:
 
 
 class PartitionState(NamedTuple):
-    """The state of a partition at ``next_offset``: all that the log below says, but for single producers."""
+    """The state of a partition at ``next_offset``: all that the log below says, except about single producers."""
 
     next_offset: int = 0
     topic_epoch: int = -1
     access_mode: str = "Shared"
     session_id: str | None = None  # the exclusive session's
-    access_offset: int = -1  # of the ACCESS marker in force; -1 before the first
+    access_offset: int = -1  # where the ACCESS marker in force is; -1 before the first
     open_transactions: Mapping[int, OngoingTransaction] = {}  # by producer id, in the order of their first offsets
     origins: Mapping[str, Origin] = {}  # by region
     records: int = 0  # data records
@@ -59,7 +59,7 @@ class PartitionState(NamedTuple):
     data_next: int = 0  # the offset after the last data batch
     chain: str = ""
     is_sealed: bool = False
-    own_next: int = 0  # the offset after the last own batch that other regions ask for: it travels, or is a SKIP
+    own_next: int = 0  # the offset after the last own batch that other regions ask for: one that travels, or a SKIP
     lives_from: int = 0  # base of the last segment with another life of an origin, of which records had been taken
     regions: RegionState = region_state.NOTHING
 
@@ -109,7 +109,7 @@ class ProducerState:
 
 @dataclass(slots=True)
 class TentativeState:
-    """A state with what a group of entries adds to it so far: true only if the group's create succeeds."""
+    """A state with the entries of a group so far, which is true only if the group's create succeeds."""
 
     state: PartitionState
     producers: dict[int, ProducerState | None]
@@ -180,7 +180,7 @@ def apply_batch(
 
 
 def batch_event(header: BatchHeader, appended_at: int) -> BatchEvent:
-    """Return what a stamped batch says about its producer."""
+    """Return the event of a stamped batch for its producer's state."""
     return BatchEvent(
         base_offset=header.base_offset,
         count=header.count,
@@ -195,7 +195,7 @@ def batch_event(header: BatchHeader, appended_at: int) -> BatchEvent:
 
 
 def close_segment(state: PartitionState, metadata: SegmentMetadata, base_offset: int) -> PartitionState:
-    """End a segment whose batches are folded: take over its chain value, and its source position if replicated."""
+    """End a segment whose batches are folded: adopt its chain value, and its source position if replicated."""
     replicated = metadata.replicated
     if replicated is not None:
         known = state.origins.get(metadata.origin)
@@ -219,7 +219,7 @@ def _apply_region_marker(
     metadata: SegmentMetadata,
     region: str,
 ) -> PartitionState:
-    """Fold a marker that changes nothing but what the log says about regions. One that cannot be read is passed over.
+    """Fold a marker that changes only the region state. A marker that cannot be read is ignored.
 
     Args:
         before: The state at the marker's own offset.
@@ -249,7 +249,7 @@ def _apply_marker(
 ) -> Folded:
     time = metadata.appended_at
     if marker.type in (control.ABORT, control.COMMIT):
-        # The marker was checked at exactly this offset before it was appended: in the log, it is valid.
+        # A marker in the log is valid, because it was checked at exactly this offset before it was appended.
         ended = state.open_transactions.get(header.producer_id)
         if ended is not None:
             left = dict(state.open_transactions)
@@ -307,7 +307,7 @@ def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:
 
 
 def lowers_epoch(state: ProducerState | None, event: ProducerEvent) -> bool:
-    """Return True if the event lowers its producer's epoch: the fold no longer shows that a higher one has ended."""
+    """Return True if the event lowers its producer's epoch, so that the fold loses the end of a higher one."""
     return state is not None and event.producer_epoch < state.producer_epoch
 
 
@@ -317,9 +317,9 @@ def next_sequence(last_sequence: int) -> int:
 
 
 def is_storable(state: PartitionState, metadata: SegmentMetadata) -> bool:
-    """Return True if items can hold the numbers of a state, and of the segment that brings it.
+    """Return True if items can hold the numbers of a state, and of the segment that leads to it.
 
-    What a group of entries would make of a state is asked for before its create. Afterwards no checkpoint could be
+    The state after a group of entries is checked before the group's create, because after it no checkpoint could be
     written. Names, ids, and all other numbers are bounded where they come in.
     """
     highest = max(

@@ -1,9 +1,9 @@
 """The object store's own clock, which no process's clock can make wrong.
 
-Rule: a time of the store is asked for by an object that is made for this purpose alone. What a process that died, or
-may not delete, leaves behind is deleted by a later call of the sweeper's.
+Rule: a time of the store is that of an object that is made for this purpose alone. An object that is left by a process
+that died, or that may not delete, is deleted by a later call of the sweeper's.
 
-Not here: what grows old by it; see ``sweeper`` and ``compaction.tombstones``.
+Not here: what grows old by this clock; see ``sweeper`` and ``compaction.tombstones``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fenceline.ports import AlreadyExists, ObjectSummary, Unavailable
 def store_now(context: Context) -> int:
     """Return a time, in ms, that the object store's own clock has reached.
 
-    It is the time of an object that is made for this purpose alone.
+    The time is that of an object that is made for this purpose alone.
 
     Raises:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The store could not be asked.
@@ -41,6 +41,6 @@ def store_now(context: Context) -> int:
     now_ms = max(line.modified_at for line in listed)  # each a time that is past
     with suppress(Unavailable):  # left to the next run
         for line in listed:
-            if line.key == key or now_ms - line.modified_at >= limits.CLOCK_MS:  # or left by a run that died
+            if line.key == key or now_ms - line.modified_at >= limits.CLOCK_MS:  # the second: left by a run that died
                 context.objects.delete(line.key)
     return now_ms

@@ -1,6 +1,6 @@
 """The verified tail: a partition's end as an answer may give it, with both items read for it (I4).
 
-Rule: a warm process's memory answers nothing by itself. What is returned here was seen after the call began.
+Rule: a warm process's memory answers nothing by itself. Each tail that is returned here was seen after the call began.
 
 Not here: following the log; see ``partition``.
 """
@@ -29,7 +29,7 @@ class Tail:
 
     state: PartitionState
     bounds: Bounds
-    look: Instant | None  # when the look began that it depends on
+    look: Instant | None  # when the look began on which the tail depends
 
 
 def verified_tail(partition: Partition) -> Tail:
@@ -43,7 +43,7 @@ def verified_tail(partition: Partition) -> Tail:
     state: PartitionState | None = None
     if partition.is_fresh:
         looks: list[Callable[[], PartitionState | TopicItem]] = [partition.refresh, partition.verified]
-        with suppress(LookAgain):  # what is known may not be the log: it is followed anew
+        with suppress(LookAgain):  # the known state may not be the log's, which is then followed again
             _, seen = partition.context.runtime.gather(looks)
             state = seen if isinstance(seen, PartitionState) else None
     else:
@@ -78,7 +78,7 @@ def _settled(partition: Partition, state: PartitionState | None) -> Tail:
     """Return the tail once it is verified.
 
     Args:
-        state: The one that was just seen to be the log's end, or ``None``.
+        state: The state that was just seen at the log's end, or ``None``.
     """
     while True:
         if state is not partition.state:
@@ -88,7 +88,7 @@ def _settled(partition: Partition, state: PartitionState | None) -> Tail:
                 partition.open()
                 continue
         with partition.lock:
-            # If the process was frozen since the look, it may have seen a key absent that was collected.
+            # If the process was frozen since the look, the key that it saw absent may have been collected.
             log_start = partition.log_start
             if partition.is_end(state):
                 bounds = Bounds(log_start, state.next_offset, state.last_stable_offset(log_start))
@@ -98,7 +98,7 @@ def _settled(partition: Partition, state: PartitionState | None) -> Tail:
 
 
 def check_read(partition: Partition, tail: Tail) -> None:
-    """Check that what was read by ``tail`` was part of the log then: nothing below its end was collected since.
+    """Check that what was read after ``tail`` was part of the log: nothing below its end was collected meanwhile.
 
     Raises:
         LookAgain: The process was frozen meanwhile.

@@ -21,7 +21,7 @@ class TopicItem(NamedTuple):
     n: int
     is_going: bool
     version: int
-    object_n: int = -1  # of the newest topic object that is known to exist
+    object_n: int = -1  # the number of the newest topic object that is known to exist
     suspended: Sequence[str] = ()  # regions that an operator suspended here
 
     def to_value(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def topic_from_value(value: Mapping[str, Any], version: int) -> TopicItem:
         regions=tuple(value["regions"]),
         created_at=value["created_at"],
     )
-    suspended = tuple(value.get("suspended", ()))  # absent in a topic from before regions
+    suspended = tuple(value.get("suspended", ()))  # absent in the item of a version without regions
     return TopicItem(topic, value["n"], value["is_going"], version, value.get("object_n", value["n"]), suspended)
 
 

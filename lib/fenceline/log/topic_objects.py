@@ -1,8 +1,8 @@
-"""Topic objects: reading what the object store holds of a topic ("Topic objects").
+"""Reads of topic objects, the object store's copies of a topic's item ("Topic objects").
 
-Rule: a damaged object is an error, and never passed over.
+Rule: a damaged object is an error, and is never skipped.
 
-Not here: making them; see ``topics``. Topics without an item; see ``recovery.lost_items``.
+Not here: making the objects; see ``topics``. Topics without an item; see ``recovery.lost_items``.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def newest_object(context: Context, topic_id: str) -> str | None:
 
 
 def read_topic(context: Context, key: str) -> TopicItem:
-    """Return what a topic object says.
+    """Return the item that a topic object holds.
 
     Raises:
-        CorruptLogError: It cannot be read.
-        NotFound: It does not exist, now.
+        CorruptLogError: The object cannot be read.
+        NotFound: The object does not exist, now.
         Unavailable: The store could not be asked.
     """
     try:

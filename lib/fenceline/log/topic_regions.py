@@ -1,6 +1,6 @@
 """The regions of a topic, and which of them a request may name ("Topics in several regions").
 
-Rule: a topic names this region, and of the others only peers, each once. An item from before that may have other names.
+Rule: a topic names this region, and of the others only peers, each once. An older version's item may have other names.
 
 Not here: the topic's item (``topics``), and suspended regions (``topic_suspension``).
 """
@@ -22,7 +22,7 @@ def checked_regions(context: Context, regions: Sequence[str] | None) -> tuple[st
     """Return the regions of a topic, which is in this region alone if ``regions`` is ``None``.
 
     Raises:
-        InvalidRequestError: They are not this region and peers, each once.
+        InvalidRequestError: The regions are not this one and peers, each once.
     """
     if regions is None:
         return (context.region,)
@@ -42,7 +42,7 @@ def _illegal_regions(detail: str) -> InvalidRequestError:
 
 
 def check_other(context: Context, found: TopicItem, region: str) -> None:
-    """Check that a topic names a region, and that it is another one than this.
+    """Check that a topic names ``region``, and that it is not this region.
 
     Raises:
         InvalidRequestError: It is this region, or the topic does not name it.

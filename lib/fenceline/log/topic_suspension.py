@@ -1,6 +1,6 @@
 """Regions that an operator has suspended for one topic ("Lost and suspended regions").
 
-Rule: it is a member of the topic's item, and of its object. So a rebuild keeps it.
+Rule: suspended regions are a member of the topic's item, and of its object, so that a rebuild keeps them.
 
 Not here: what a suspended region means for pulling and for snapshots; see ``regions``.
 """
@@ -16,12 +16,12 @@ from fenceline.model.topic import unknown_topic
 
 
 def suspend(context: Context, name: str, region: str, *, is_suspended: bool) -> TopicItem:
-    """Suspend another region of a topic here, or resume it. What is so already stays so.
+    """Suspend another region of a topic here, or resume it. A second request changes nothing.
 
     Raises:
         UnknownTopicOrPartitionError: No such topic.
         InvalidRequestError: The region is this one, or the topic does not name it. Nothing was written.
-        OutcomeUnknownError: A store did not answer; it may have been changed.
+        OutcomeUnknownError: A store did not answer; the topic may have been changed.
     """
     met: set[str] = set()  # topic ids that the attempts so far found
     attempts = Attempts(context.runtime, "the topic's item")

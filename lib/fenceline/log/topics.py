@@ -2,7 +2,8 @@
 
 Rule: the item is written first, and carries its number n. Then the object ``topic/{topic_id}/{n}.json`` is made, from
 which the item can be rebuilt. Only then comes the answer. A missing object is made by the next change, before anything
-else. A deleted name is free once every partition is sealed. What is stored under its ``topic_id`` is collected then.
+else. A deleted name is free once every partition is sealed. After that all that is stored under its ``topic_id`` is
+collected.
 
 Not here: appending the SEAL markers; see ``service.topic_deletion``.
 """
@@ -82,12 +83,12 @@ def create(
 def _take_name(context: Context, wanted: Topic, unanswered: list[TopicItem]) -> TopicItem:
     """Create the topic's item under a fresh id.
 
-    The id of an earlier attempt is not used again. That incarnation may have begun and been deleted since, and its
-    objects then say for good that it is over.
+    The id of an earlier attempt is not used again, because that incarnation may have begun and been deleted since, and
+    its objects then say for good that it is over.
 
     Args:
-        unanswered: What earlier attempts may have created, or may still create. This attempt is added if the store does
-            not answer it.
+        unanswered: The items that earlier attempts may have created, or may still create. This attempt's item is added
+            if the store does not answer.
     """
     runtime, name = context.runtime, wanted.name
     topic_id = runtime.fresh_id()
@@ -95,7 +96,8 @@ def _take_name(context: Context, wanted: Topic, unanswered: list[TopicItem]) -> 
     put = Put(keys.topic_item(name), made.to_value(), made.version, expected=None)
     try:
         # The conditional create of the name: a request that loses it has written nothing, and learns that the name is
-        # taken. A late write finds its id under `gone`, if this incarnation was deleted or a later attempt replaced it.
+        # taken. A write that lands late finds its id under `gone`, if this incarnation was deleted or a later attempt
+        # replaced it.
         checked = Check(keys.gone_item(topic_id), expected=None)
         context.items.write([put, checked, *_given_up(context, unanswered)])
     except VersionMoved:
@@ -126,8 +128,8 @@ def _created_before(context: Context, name: str, unanswered: Sequence[TopicItem]
 def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
     """Return the writes under ``gone`` that keep the incarnations of unanswered attempts from beginning later.
 
-    An incarnation that is under ``gone`` already needs none. Nor does one that has a topic object: it has begun, so its
-    only write is spent. Since then it has ended, or a rebuild has given it another name.
+    An incarnation that is under ``gone`` already needs no write. Nor does an incarnation with a topic object, because
+    it has begun, so that its only write is spent. Since then it has ended, or a rebuild has given it another name.
     """
     incarnations = {keys.gone_item(one.topic.topic_id): one for one in unanswered}
     known = context.items.get([*incarnations]) if incarnations else {}
@@ -140,10 +142,10 @@ def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
 
 
 def _check_incarnation(context: Context, made: TopicItem) -> None:
-    """Check that the topic still exists: this process may have been frozen between its item and its object.
+    """Check that the topic still exists, because this process may have been frozen between its item and its object.
 
     Raises:
-        OutcomeUnknownError: It was created, and has been deleted since.
+        OutcomeUnknownError: The topic was created, and has been deleted since.
         StoreUnavailableError: The item store could not be reached.
     """
     found = Attempts(context.runtime, "the topic's item").until_done(lambda: find(context, made.topic.name))
@@ -156,7 +158,7 @@ def _deleted_since(name: str) -> OutcomeUnknownError:
 
 
 def find(context: Context, name: str) -> TopicItem | None:
-    """Return the topic's item, even of one that is being deleted; ``None`` if the name leads to nothing."""
+    """Return the topic's item, even if the topic is being deleted; ``None`` if the name leads to nothing."""
     if not LEGAL_NAME.fullmatch(name):
         return None
     key = keys.topic_item(name)
@@ -180,7 +182,7 @@ def list_topics(context: Context, *, prefix: str, start_after: str, limit: int) 
     """Return up to ``limit`` live topics in byte order of their names, and whether there are more."""
     if len(prefix) > limits.TOPIC_NAME_CHARS_MAX:
         return [], False
-    # No name is longer than this, and a store's keys have bounds.
+    # Cut, because no name is longer, and a store's keys have bounds.
     start_after = start_after[: limits.TOPIC_NAME_CHARS_MAX + 1]
     topics: list[Topic] = []
     while True:
@@ -238,8 +240,8 @@ def alter(
 def mark_going(context: Context, name: str) -> TopicItem | None:
     """Mark a topic as being deleted, if it is not yet, and return its item; ``None`` if it is deleted already.
 
-    That happens if an attempt was not answered, or came too late, and other requests have finished the deletion. A
-    topic that was created under the name since is not the one that this request met.
+    The second happens if an attempt was not answered, or came too late, and other requests have finished the deletion.
+    A topic that was created under the name since then is not the one that this request found.
 
     Raises:
         UnknownTopicOrPartitionError: No such topic.
@@ -260,7 +262,7 @@ def mark_going(context: Context, name: str) -> TopicItem | None:
 
 
 def free_name(context: Context, going: TopicItem) -> None:
-    """Free the name of a sealed topic. Its item under ``gone`` waits until all that is stored is collected."""
+    """Free the name of a sealed topic. Its item under ``gone`` stays until all that is stored is collected."""
     gone = keys.gone_item(going.topic.topic_id)
     attempts = Attempts(context.runtime, "the topic's item")
     while True:
@@ -290,7 +292,7 @@ def change(context: Context, found: TopicItem, **members: Any) -> TopicItem:
 
 
 def make_whole(context: Context, changed: TopicItem) -> TopicItem:
-    """Make the object of an item that is written already, by this request or by one that was cut off.
+    """Make the object of an item that is written already, by this request or by an earlier one that did not end.
 
     Raises:
         OutcomeUnknownError: The object may be missing.
@@ -310,17 +312,17 @@ def _half_stored(error: RetryError) -> OutcomeUnknownError:
 def make_object(context: Context, item: TopicItem) -> TopicItem:
     """Make the object from which the item can be rebuilt, unless it is known to exist.
 
-    This comes before anything that depends on the item.
+    The object is made before anything that depends on the item.
 
     Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store. The item is as it was.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store. The item is unchanged.
         CorruptLogError: The objects say that the topic was deleted.
     """
     if item.object_n == item.n:
         return item
     item = Attempts(context.runtime, "the topic's object").until_done(partial(_with_object, context, item))
     known = item._replace(object_n=item.n, version=context.runtime.fresh_version())
-    with suppress(StoreFact):  # then the next process that depends on the object makes sure once more
+    with suppress(StoreFact):  # then the next process that depends on the object checks once more
         put = Put(keys.topic_item(item.topic.name), known.to_value(), known.version, expected=item.version)
         context.items.write([put])
         return known
@@ -337,7 +339,8 @@ def _with_object(context: Context, item: TopicItem) -> TopicItem:
     try:
         context.objects.create(key, body, with_checksum(body, {}))
     except AlreadyExists as fact:
-        # An earlier attempt made it, or another process that met the item. Or it is of an item that was lost since.
+        # An earlier attempt made it, or another process that found the item. Or it belongs to an item that was lost
+        # since.
         try:
             said = read_topic(context, key)
         except NotFound:

@@ -1,7 +1,7 @@
 """Explicit trims: the log start moves forward to exactly the offset that a caller asks for ("The log start").
 
-Rule: first the checkpoint moves to the new log start or beyond; then the log start moves, in the same item. So nothing
-below the log start is ever needed. Then the object under ``state/`` follows.
+Rule: first the checkpoint moves to the new log start or beyond; then the log start moves, in the same item, so that
+nothing below the log start is ever needed. Then the object under ``state/`` follows.
 
 Not here: deleting the objects below the log start; see ``sweeper``.
 """
@@ -35,14 +35,15 @@ def trim(partition: Partition, before_offset: int) -> int:
     if before_offset <= bounds.log_start_offset:
         return bounds.log_start_offset
     log_start = move_log_start(partition, before_offset)
-    # The trim is done already. Nothing is deleted before this object exists, and the next trim makes a missing one.
+    # The trim is done already, so a failure here is ignored: nothing is deleted before this object exists, and the next
+    # trim makes a missing one.
     with suppress(StoreFact, CorruptLogError, StaleTopicId):
         keep_state(partition, log_start)
     return log_start
 
 
 def keep_state(partition: Partition, log_start: int) -> None:
-    """Store the state at the log start, for a rebuild from the objects alone: at most once in 10 minutes."""
+    """Store the state at the log start, for a rebuild from the objects alone, at most once in 10 minutes."""
     context, topic_id, number = partition.context, partition.topic_id, partition.partition
     newest = newest_state(context, topic_id, number)
     if newest is not None and 0 <= context.runtime.now_ms() - newest.modified_at < limits.STATE_MS:

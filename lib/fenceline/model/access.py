@@ -1,4 +1,4 @@
-"""What the service answers about access: sessions, producers, owned resources (API.md, "Sessions and producers").
+"""Answers about access: sessions, producers, owned resources (API.md, "Sessions and producers").
 
 Rule: the fields are those of API.md, and a value never changes: it is what was true when the request was answered.
 Not here: how access is decided (``access``), and how sessions and producers are stored.
@@ -69,14 +69,14 @@ class Claim:
     """A producer by name: granted, with its epochs and the offsets right after its markers, or queued."""
 
     producer_name: ProducerName
-    session_id: str  # of another principal's session only the beginning
+    session_id: str  # only its beginning, if the session is another principal's
     access_mode: AccessMode
     state: Annotated[str, OneOf(GRANTED, QUEUED)]
     topic_epochs: Mapping[int, Epoch]
     next_offsets: Mapping[int, Offset]
     expires_at: int
     queue_position: Annotated[int | None, LEFT_OUT, After("state"), "Its place in line; 0 is the next."] = None
-    client_name: ClientName | None = None  # of its session
+    client_name: ClientName | None = None  # as its session was named
     since: int | None = None  # when it was granted, or queued
 
     @property
@@ -94,7 +94,7 @@ class ProducerPage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnedResource:
-    """A resource that was taken, and the numbers that set its owner apart from every earlier one."""
+    """A resource that was claimed, and the numbers that distinguish its owner from every earlier one."""
 
     resource: ResourceName
     generation: Annotated[int, Whole(1, limits.GENERATION_MAX)]
@@ -110,7 +110,7 @@ class Ownership:
     group: GroupName | None
     generation: Generation
     fencing_token: Epoch
-    session_id: str | None  # of another principal's only the beginning
-    client_name: ClientName | None = None  # of that session
+    session_id: str | None  # only its beginning, if the session is another principal's
+    client_name: ClientName | None = None  # as that session was named
     since: int | None = None  # when it took the resource
     until: int | None = None  # when its lease is over, unless it is renewed

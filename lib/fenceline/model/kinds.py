@@ -1,4 +1,4 @@
-"""Kinds of members that several answers have: what they may be, and what the served document says of them.
+"""Kinds of members that several answers have: their values, and their description in the served document.
 
 Rule: a kind is a type with its bounds (``fenceline.answers``). Requests take the same kinds, so that a name that was
 answered can be asked for.
@@ -22,7 +22,7 @@ def _named(chars_max: int) -> Stated:
 
 Offset: TypeAlias = Annotated[int, Whole()]
 Epoch: TypeAlias = Annotated[int, Whole(-1)]
-Timestamp: TypeAlias = Annotated[int, Whole(-1)]  # of a record, in ms; -1 without one
+Timestamp: TypeAlias = Annotated[int, Whole(-1)]  # a record's, in ms; -1 without one
 Count: TypeAlias = Annotated[int, Whole(1)]
 ProducerEpoch: TypeAlias = Annotated[int, Whole(0, limits.MARKER_EPOCH_MAX)]
 PartitionNumber: TypeAlias = Annotated[int, Whole(0, limits.PARTITIONS_MAX - 1)]
@@ -31,10 +31,10 @@ LeaseMs: TypeAlias = Annotated[int, Whole(limits.LEASE_MS_MIN, limits.LEASE_MS_M
 Generation: TypeAlias = Annotated[int, Whole(0, limits.GENERATION_MAX)]
 
 TopicName: TypeAlias = Annotated[str, _named(limits.TOPIC_NAME_CHARS_MAX)]
-SubscriptionName: TypeAlias = Annotated[str, _named(limits.SUBSCRIPTION_NAME_CHARS_MAX)]  # of a group, too
+SubscriptionName: TypeAlias = Annotated[str, _named(limits.SUBSCRIPTION_NAME_CHARS_MAX)]  # groups, too
 ProducerName: TypeAlias = Annotated[str, _named(limits.PRODUCER_NAME_CHARS_MAX)]
 RegionName: TypeAlias = Annotated[str, Stated(pattern="^[a-z0-9-]{1,63}$")]
-# Neither / nor control characters, and neither . nor ..: no path could hold such an id.
+# Neither / nor control characters, and neither . nor .., because no path could hold such an id.
 TransactionalId: TypeAlias = Annotated[
     str,
     Stated(pattern=rf"^(?!\.{{1,2}}$)[^/\u0000-\u001f\u007f]{{1,{limits.TRANSACTIONAL_ID_BYTES_MAX}}}$"),

@@ -1,10 +1,10 @@
 """The principal of a request, as far as it outlives one start of its program.
 
-Rule: what outlives a program, as a transactional id or an application's version does, is kept by account and role. The
-session name of an assumed role changes with each start of the program.
+Rule: what outlives a program, as a transactional id or an application's version does, belongs to an account and role,
+because the session name of an assumed role changes with each start of the program.
 
 Rule: an empty principal is that of a request without authorization: to a local server, or by a process on the stores.
-It may use everything. What keeps no principal may be used by every caller.
+It may use everything. A resource that is stored without a principal may be used by every caller.
 
 Not here: sessions of access, which end with their program, and belong to the whole principal (``access.session_item``).
 """
@@ -25,15 +25,15 @@ def lasting(principal: str) -> str:
 
 
 def is_anothers(kept: str, principal: str) -> bool:
-    """Return True if what keeps the principal ``kept`` is not ``principal``'s to use. Both are lasting ones."""
+    """Return True if a resource stored with the principal ``kept`` is not ``principal``'s to use. Both are lasting."""
     return bool(kept) and bool(principal) and kept != principal
 
 
 def judge(kept: str, principal: str, what: str) -> None:
-    """Check that ``principal`` may use what keeps the principal ``kept``; see ``is_anothers``.
+    """Check that ``principal`` may use a resource stored with the principal ``kept``; see ``is_anothers``.
 
     Args:
-        what: What it is, for the error.
+        what: The resource, in words, for the error.
 
     Raises:
         NotAuthorizedError: It is another principal's. Nothing changes.

@@ -17,7 +17,7 @@ class Record:
     """One record, as a producer gives it.
 
     Attributes:
-        headers: Pairs of name and value, in order. A name may come again. A mapping may be given, too.
+        headers: Pairs of name and value, in order. A name may repeat. A mapping may be given, too.
         timestamp: In ms; ``None`` means the time of the append.
     """
 

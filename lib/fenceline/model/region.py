@@ -21,7 +21,7 @@ class RegionStatus:
     """One other region of a topic, as the region that was asked sees it. Numbers are ``None`` while they are unknown.
 
     Attributes:
-        connected: Also, whether that answer names this region.
+        connected: Whether the region's last answer for this topic is younger than 10 s, and names this region.
         problem: For an operator; ``None`` if nothing is wrong.
     """
 
@@ -38,7 +38,7 @@ class RegionStatus:
 @Titled("Gap", "Records of a region that it no longer keeps, and that were not taken. Offsets are that region's.")
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Own records of a region that it no longer keeps, and that were not taken."""
+    """Own records of a region that it no longer keeps, and that were not replicated."""
 
     partition: PartitionNumber
     region: str

@@ -1,6 +1,6 @@
-"""What a caller asks of the service: reads, claims, resources to own, acknowledgements.
+"""Requests of callers: reads, claims, resources to own, acknowledgements.
 
-Rule: a request is a value that nothing has judged yet. The service judges it, and names the field to blame.
+Rule: a request is a value that nothing has checked yet. The service checks it, and names the field to blame.
 Not here: appends, whose request holds a checked batch (``append.entries.batch``).
 """
 
@@ -27,7 +27,7 @@ class ReadRequest:
     is_read_committed: bool = False
     is_compacted: bool = False
     compacted_since: int | None = None  # the horizon of the reader's first page of the view
-    compaction_order: str | None = None  # that the reader's table has
+    compaction_order: str | None = None  # the order of the reader's table
     is_identified: bool = False  # each record with its identity: origin, topic id there, own number
     group: str | None = None
     session_id: str | None = None
@@ -37,13 +37,13 @@ class ReadRequest:
 class ClaimRequest:
     """A claim of write access (API.md, "Sessions and producers")."""
 
-    access_mode: str  # of ACCESS_MODES
+    access_mode: str  # one of ACCESS_MODES
     partitions: Sequence[int] | None = None
     producer_name: str | None = None
     session_id: str | None = None
-    lease_ms: int | None = None  # of the session that this claim makes
-    client_name: str | None = None  # of that session, too
-    topic_epochs: Mapping[int, int] | None = None  # of a producer that reconnects
+    lease_ms: int | None = None  # for the session that this claim makes
+    client_name: str | None = None  # for that session, too
+    topic_epochs: Mapping[int, int] | None = None  # a reconnecting producer's, by partition
     wait_ms: int = 0
 
 
@@ -57,7 +57,7 @@ class OwnTarget:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What is acknowledged: all up to and including ``cumulative``, or the ``individual`` offsets."""
+    """The acknowledged offsets: all up to and including ``cumulative``, or the ``individual`` ones."""
 
     cumulative: int | None = None
     individual: Sequence[int] = ()

@@ -68,11 +68,11 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class OriginEntry:
-    """What a region that pulls must know of a segment beside the rest ("Pulling").
+    """The further members of a segment's entry that a region needs to pull it ("Pulling").
 
     Attributes:
-        appended_at: When it was appended there, in ms.
-        topic_id, next_offset, count, chain_there: Of a replicated segment its ``origin-*`` metadata.
+        appended_at: When the segment was appended there, in ms.
+        topic_id, next_offset, count, chain_there: A replicated segment's ``origin-*`` metadata.
     """
 
     own_records: Annotated[int, "The region's own records below `base_offset`."]
@@ -104,7 +104,7 @@ class SegmentEntry:
 @Titled("Segments")
 @dataclass(frozen=True, slots=True)
 class SegmentList(Bounded):
-    """The answer of API.md "segments". A service of before regions says neither ``region`` nor what is after it."""
+    """The answer of API.md "segments". A service older than regions sends no ``region``, and no member after it."""
 
     segments: Annotated[Sequence[SegmentEntry], Stated(maxItems=limits.SEGMENTS_MAX)]
     has_more: bool
@@ -159,8 +159,8 @@ class Appended:
 class ReadRecord:
     """One record, as a consumer sees it. ``origin`` is ``None`` if it was produced in this region.
 
-    Its identity is the same in every region: ``origin_topic_id``, the ``number`` among the records that the incarnation
-    of the topic there produced, and ``origin``. All three are given where identities are asked for.
+    A record's identity is the same in every region: ``origin``, ``origin_topic_id``, and the record's ``number`` among
+    those that the topic's incarnation there produced. All three are given where identities are asked for.
     """
 
     offset: Offset

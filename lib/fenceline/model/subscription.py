@@ -1,4 +1,4 @@
-"""What the service answers about subscriptions and groups (API.md, "Subscriptions").
+"""Answers about subscriptions and groups (API.md, "Subscriptions").
 
 Rule: the fields are those of API.md, and a value never changes: it is what was true when the request was answered.
 Not here: how cursors are stored, and how they move (``subscriptions``).
@@ -28,8 +28,9 @@ class SubscriptionIncarnation:
     """A subscription of one incarnation of a topic.
 
     Attributes:
-        active_region: Where its consumers should read: advice for those that move between regions by themselves.
-        active_n: How often ``active_region`` was set anywhere, as far as is known here: the highest number is the last.
+        active_region: The region where its consumers should read: advice for those that fail over by themselves.
+        active_n: How often ``active_region`` was set anywhere, as far as this region knows. Of two regions' advice the
+            one with the higher number is the later.
     """
 
     topic: str
@@ -49,7 +50,7 @@ class SubscriptionIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A subscription's place in a partition: all below ``mark_delete_offset``, and these ranges ``[start, end)``."""
+    """A subscription's acknowledged offsets: all below ``mark_delete_offset``, and these ranges ``[start, end)``."""
 
     partition: PartitionNumber
     mark_delete_offset: Offset
@@ -59,7 +60,7 @@ class Cursor:
 
 @Titled("Cursor")
 class CursorPart(NamedTuple):
-    """A cursor, with as many of its ranges as pass the gateway."""
+    """A cursor, with as many of its ranges as fit an answer through the gateway."""
 
     cursor: Annotated[Cursor, INLINE]
     has_more: Annotated[bool, LEFT_OUT] = False

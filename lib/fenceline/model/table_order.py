@@ -1,8 +1,9 @@
 """The order in which records of one key replace each other in a table (``compaction.order``, KIP-280).
 
-Rule: by ``offset`` the later record wins. By ``timestamp`` it is the greatest time, then the greatest name of a region,
-then the later record. Within one region's records the offsets here follow the offsets there. So whatever came when, all
-regions that have the same records come to the same table. A record without a time, -1, is the lowest.
+Rule: by ``offset`` the later record wins. By ``timestamp`` the record with the greatest time wins, then that of the
+greatest name of a region, then the later record. A record without a time, -1, is the lowest. Within one region's
+records the offsets here follow the offsets there, so all regions that have the same records come to the same table,
+in whichever order the records arrived.
 
 Not here: which view has which order; see ``compaction``.
 """
@@ -20,15 +21,16 @@ def rank(timestamp: int, region: str, offset: int) -> bytes:
     """Return the rank of a record by ``timestamp``: of two of one key the greater one wins, as bytes compare.
 
     Args:
-        region: The one that the record was produced in.
+        region: The region that produced the record.
     """
     return b"%b%b\0%b" % (_NUMBER.pack(max(timestamp, -1) + 1), region.encode(), _NUMBER.pack(offset))
 
 
 class Winners:
-    """The records that a reader of a table by ``timestamp`` has kept, by key: those behind a view's horizon may lose.
+    """The ranks of the records that a reader of a table by ``timestamp`` has kept, by key.
 
-    It holds each key, and about a hundred bytes more.
+    The reader needs them because a record behind a view's horizon may lose against one that was read before it. They
+    take about a hundred bytes a key, beside the key.
     """
 
     def __init__(self) -> None:

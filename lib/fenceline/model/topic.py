@@ -52,7 +52,7 @@ class Topic:
 
     @property
     def is_by_timestamp(self) -> bool:
-        """Return True if of each key the record of the greatest time stays (``table_order``)."""
+        """Return True if compaction keeps each key's record of the greatest time (``table_order``)."""
         return self.compaction_order == "timestamp"
 
     @property

@@ -119,7 +119,8 @@ def merged(config: Mapping[str, ConfigValue], changes: Mapping[str, Any]) -> dic
             result[name] = _checked(name, changed)
     settings = {**DEFAULTS, **result}
     if settings["compaction.order"] == "timestamp" and settings["delete.retention.ms"] != -1:
-        # Without its tombstone an older record, which may come later, would bring a key back in one region alone.
+        # An older record may arrive after its key's tombstone. If the tombstone were gone, the record would bring the
+        # key back in one region alone.
         raise InvalidRequestError(
             "delete.retention.ms must be -1 with compaction.order=timestamp, which keeps every tombstone; set both",
             field="config.delete.retention.ms",

@@ -1,4 +1,4 @@
-"""What the service answers about transactions and their producers (API.md, "Producer ids, coordinators, transactions").
+"""Answers about transactions and their producers (API.md, "Producer ids, coordinators, transactions").
 
 Rule: the fields are those of API.md, and a value never changes: it is what was true when the request was answered.
 
@@ -91,7 +91,7 @@ class TransactionPage(NamedTuple):
     """Some of the transactions, by transactional id in byte order.
 
     Attributes:
-        go_on_after: The ids up to it were looked at, and did not fit. A page of none may have it.
+        go_on_after: The id up to which the listing has looked; also a page without transactions may have it.
     """
 
     transactions: Sequence[Transaction]
@@ -103,7 +103,7 @@ class TransactionPage(NamedTuple):
 
 @Titled("FencedTransactionalId", "The pair in force, which no producer has, and the transaction that was met.")
 class FencedTransaction(NamedTuple):
-    """What an operator's fence met, and the pair that no producer has, which is in force since."""
+    """The transaction that an operator's fence found, and the pair now in force, which no producer has."""
 
     before: Annotated[Transaction, After("pair")]
     pair: Annotated[ProducerPair, INLINE]
@@ -114,7 +114,7 @@ class FencedTransaction(NamedTuple):
     "Where a group or a transactional id is coordinated. Any function can do it, so the endpoint is this one.",
 )
 class Coordinator(NamedTuple):
-    """The place that serves a group or a transactional id: here every endpoint does, so it is always this service."""
+    """The address that serves a group or a transactional id: always this service, because every endpoint serves all."""
 
     key: TransactionalId
     shard: Annotated[int, Whole(0, 49)]
@@ -124,7 +124,7 @@ class Coordinator(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShownProducerState:
-    """What a partition knows of one producer, as it is shown."""
+    """One producer's state in a partition, as it is shown."""
 
     producer_id: int
     producer_epoch: ProducerEpoch
@@ -137,7 +137,7 @@ def check_transactional_id(text: str) -> str:
     """Return ``text``, a transactional id that every path can carry.
 
     Raises:
-        InvalidRequestError: No transactional id can be this text.
+        InvalidRequestError: This text can't be a transactional id.
     """
     if (
         not 1 <= len(text.encode()) <= limits.TRANSACTIONAL_ID_BYTES_MAX

@@ -1,11 +1,11 @@
-"""Aborted transactions: which transactional batches a reader leaves out (DESIGN.md, "LSO", "Readers of transactions").
+"""Aborted transactions, whose batches a reader leaves out (DESIGN.md, "LSO", "Readers of transactions").
 
-Rule: a page costs what its own segments ask for, however many transactions were aborted. The next marker of a batch's
-producer says whether the batch was aborted. So items are read only for producers whose marker comes after the segments
-at hand. Of a partition's items only those are read that ended where such a transaction can have ended. Short ones end
-soon after they began; long ones are found by classes of lengths. Below the last stable offset an answer never changes.
+Rule: the cost of a page depends on its own segments, however many transactions were aborted. Items are read only for
+producers whose next marker comes after the segments at hand, because that marker says whether a batch was aborted. Of a
+partition's items only those are read that ended where such a transaction can have ended: short ones end soon after they
+began, and long ones are found by classes of lengths. Below the last stable offset an answer never changes.
 
-Not here: when the items are written; see ``log.checkpoint``.
+Not here: writing the items; see ``log.checkpoint``.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ class Outcomes:
     No segment is passed beyond the last marker that is asked for.
 
     Args:
-        state: Of a verified tail. A batch that is undecided there is not aborted.
+        state: The state of a verified tail. A batch that is undecided there is not aborted.
     """
 
     def __init__(self, partition: Partition, segments: Sequence[Segment], state: PartitionState) -> None:
         self._partition = partition
         self._segments = segments
         self._state = state
-        self._left = iter(segments)  # those whose ends were not asked for yet
-        self._ahead: deque[TransactionEnds] = deque()  # of the others, as far as they are not behind the last batch
+        self._left = iter(segments)  # the segments whose ends were not asked for yet
+        self._ahead: deque[TransactionEnds] = (
+            deque()
+        )  # the ends of the other segments that are not behind the last batch
         self._later: set[int] | None = None
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -98,7 +100,7 @@ def aborted_between(partition: Partition, start: int, end: int, state: Partition
     """Return, in the order in which they ended, the aborted transactions that overlap [start, end).
 
     Args:
-        state: Of a verified tail; what ended below it is found.
+        state: The state of a verified tail; transactions that ended below it are found.
 
     Raises:
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
@@ -107,7 +109,7 @@ def aborted_between(partition: Partition, start: int, end: int, state: Partition
 
 
 def overlapping(aborted: Sequence[AbortedRange], start: int, end: int) -> Iterator[AbortedRange]:
-    """Yield those of ``aborted`` that overlap [start, end); they are in the order in which they ended."""
+    """Yield those of ``aborted``, which are in the order in which they ended, that overlap [start, end)."""
     for at in range(bisect_left(aborted, start, key=lambda t: t.last_offset), len(aborted)):
         transaction = aborted[at]
         if transaction.first_offset < end:
@@ -123,13 +125,13 @@ class _Search:
     partition: Partition
     lowest_end: int
     end: int
-    next_offset: int  # of the state below which all that ended is to be found
+    next_offset: int  # all that ended below this offset, the state's, is to be found
 
     def run(self, producers: set[int] | None = None) -> list[AbortedRange]:
-        """Return them in the order in which they ended, and maybe others.
+        """Return the transactions in the order in which they ended, and maybe others.
 
         Args:
-            producers: Those that are asked for. Of each only its first transaction is needed.
+            producers: Only these are needed, and only the first transaction of each.
         """
         found, base, indexed_from = self._of_memory()
         if self.lowest_end < base:
@@ -139,7 +141,7 @@ class _Search:
         return [found[last] for last in sorted(found) if found[last].first_offset < self.end]
 
     def _of_memory(self) -> tuple[dict[int, AbortedRange], int, int | None]:
-        """Return those that ended since the checkpoint, by their ends; where it is; and where long ones are indexed."""
+        """Return those that ended since the checkpoint, by their ends; the checkpoint's offset; ``indexed_from``."""
         partition = self.partition
         while True:
             with partition.lock:
@@ -148,7 +150,7 @@ class _Search:
                     at = bisect_left(kept, self.lowest_end, key=lambda t: t.last_offset)
                     found = {t.last_offset: t for t in kept[at:] if t.first_offset < self.end}
                     return found, partition.base, None if head is None else head.long_aborted_from
-            verified_tail(partition)  # the log is being followed anew
+            verified_tail(partition)  # the log is being followed again
 
     def _scan(
         self,
@@ -159,7 +161,7 @@ class _Search:
     ) -> int | None:
         """Read items in the order of their ends, and return the end of the last one; ``None`` if that was enough.
 
-        It was not, if a long transaction may have ended later. Then every short one is found.
+        It was not enough, if a long transaction may have ended later. Then every short one is found.
         """
         last_of_short = self.end + 4**LONG_CLASS
         for transaction in self._items(keys.ABORTED_SORT, keys.aborted_sort, self.lowest_end):
@@ -173,14 +175,14 @@ class _Search:
         return None
 
     def _read_classes(self, found: dict[int, AbortedRange], lowest_end: int, base: int) -> None:
-        """Add the long transactions that ended at or after ``lowest_end``: each class beside the others."""
+        """Add the long transactions that ended at or after ``lowest_end``, reading all classes side by side."""
         lengths = range(LONG_CLASS, (self.next_offset.bit_length() - 1) // 2 + 1)
         calls = [partial(self._read_class, length, lowest_end, base) for length in lengths]
         for transactions in self.partition.context.runtime.gather(calls):
             found.update((t.last_offset, t) for t in transactions)
 
     def _read_class(self, length: int, lowest_end: int, base: int) -> list[AbortedRange]:
-        """Return those of one class of lengths: none that began below ``end`` ends later than its class allows."""
+        """Return the transactions of one class of lengths, which bounds where those that began below ``end`` ended."""
         highest_end = self.end + 4 ** (length + 1)
         transactions: list[AbortedRange] = []
         prefix, sort_of = keys.long_aborted_prefix(length), partial(keys.long_aborted_sort, length)

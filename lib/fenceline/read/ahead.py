@@ -1,7 +1,7 @@
-"""What a page begins with, fetched beside the look at the tail ("Read").
+"""The first segments of a page, fetched at the same time as the look at the tail ("Read").
 
-Rule: nothing is answered from here. Segments never change, so they may be fetched before it is known that the page may
-show them. A listing is used only as far as it is certain to be complete.
+Rule: nothing is answered from here. Segments may be fetched before it is known that the page may show them, because
+they never change. A listing is used only as far as it is certain to be complete.
 
 Not here: what a page shows; see ``reader``.
 """
@@ -25,7 +25,8 @@ from fenceline.ports import NotFound, Unavailable
 def tail_and_lines(partition: Partition, request: ReadRequest) -> tuple[Tail, Lines | None]:
     """Return the tail and, if they were found at the same time, the segments from the one with the request's offset on.
 
-    They are as many as the page takes. They, or the first of them, are then in the cache, if they could be read.
+    There are as many of these lines as the page takes segments. The segments, or the first of them, are then in the
+    cache, if they could be read.
 
     Raises:
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
@@ -53,27 +54,27 @@ def tail_and_lines(partition: Partition, request: ReadRequest) -> tuple[Tail, Li
 def known_base(partition: Partition, offset: int | None) -> int | None:
     """Return the base of the segment that holds ``offset``, if it is known for certain before the tail is.
 
-    Of an old look nothing is: a late create may have been taken for the log. So the partition's state must be taken
-    before this is called.
+    Nothing is certain by an old look, because a late create may have been taken for the log. So the partition's state
+    must be taken before this is called.
     """
     base = offset if not offset else partition.index.known(offset)
     return base if partition.has_young_look else None
 
 
 def certain_lines(listed: Lines, before: PartitionState, tail: Tail) -> Lines:
-    """Return that part of a listing which certainly lacks no segment; ``before`` is the state before it was made.
+    """Return the part of a listing that certainly lacks no segment; ``before`` is the state before the listing.
 
-    Of segments that came meanwhile it may lack one, and show the next.
+    Of segments that are created during a listing, it may lack one and show the next.
     """
     return listed if tail.state is before else [line for line in listed if line[0] < before.next_offset]
 
 
 def limit_of(request: ReadRequest) -> int:
-    """Return how many segments are listed at first for a page: as many as it may show records."""
+    """Return how many segments are listed at first for a page: as many as the page may show records."""
     return min(request.max_records, limits.PAGE_SEGMENTS_MAX)
 
 
 def _fetch(partition: Partition, base: int) -> None:
-    """Read a segment into the cache. If that fails, the page reads it again, and knows what the failure means."""
+    """Read a segment into the cache. A failure is ignored, because the page reads it again, and can judge a failure."""
     with suppress(NotFound, Unavailable, CorruptLogError):
         partition.context.segment(partition.segment_key(base))

@@ -1,7 +1,7 @@
 """The identities of records: the region that first had each, that region's topic id, and its own number there.
 
-Rule: an identity is the same in every region, and an offset is not. Own records are numbered by the own data records
-below them. The numbers of a replicated segment are dense, and end at its ``origin-count`` ("Own numbers and
+Rule: an identity is the same in every region, and an offset is not. The number of an own record is the count of own
+data records up to it. The numbers of a replicated segment are dense, and end at its ``origin-count`` ("Own numbers and
 positions").
 
 Not here: the records of a compacted view, which keeps regions and no numbers.

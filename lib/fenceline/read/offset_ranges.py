@@ -1,8 +1,8 @@
-"""Disjoint ranges of offsets: what a subscription has acknowledged out of order, above its mark.
+"""Disjoint ranges of offsets, which a subscription has acknowledged out of order, above its mark.
 
-Rule: ranges are half-open and sorted, and never touch: two that meet become one. Nothing is changed in place.
+Rule: ranges are half-open and sorted, and never touch, because two that meet become one. Nothing is changed in place.
 
-Not here: markers, and how ranges are stored; see ``subscriptions``.
+Not here: markers, and the stored form of ranges; see ``subscriptions``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Facts about partitions without their records: offsets, and the search by time (API.md, "Read").
 
-Rule: each segment's metadata says what lies below it. So a question about the whole log is a binary search over
-segments, not a scan. (If a record below the log start is later than the time, the search by time is a walk from there.)
+Rule: a question about the whole log is a binary search over segments, not a scan, because each segment's metadata has
+the counts and times below it. (If a record below the log start is later than the time, the search by time is a walk
+from the log start.)
 
 Not here: pages of records (``reader``), and lists of segments (``segments``).
 """
@@ -43,7 +44,7 @@ def list_offsets(topic: Topic, partitions: Sequence[Partition]) -> PartitionList
 
 
 def list_offsets_at(topic: Topic, partitions: Sequence[Partition], timestamp: int) -> PartitionList[OffsetAt]:
-    """Return for each partition what ``read_offset_at`` does, their items read together."""
+    """Return the result of ``read_offset_at`` for each partition, their items read together."""
     found = verified_tails(partitions, lambda partition, tail: find_timestamp(partition, tail, timestamp))
     return _listed(topic, partitions, found)
 

@@ -1,7 +1,7 @@
 """The number of data records of this region below an offset ("Own numbers and positions").
 
-Rule: each segment's metadata says how many lie below its base. Inside a segment whole batches are counted, so a batch
-that holds the offset counts as above it. Aborted records have numbers, too.
+Rule: each segment's metadata has the number below its base. Inside a segment whole batches are counted, so a batch that
+holds the offset counts as above it. Aborted records have numbers, too.
 
 Not here: the numbers of the records on a page; see ``identities``.
 """
@@ -16,10 +16,11 @@ from fenceline.read.time_search import base_of, metadata_of
 def own_records_below(partition: Partition, tail: Tail, offset: int) -> int:
     """Return how many own data records lie in batches that end at or below ``offset``.
 
-    It costs one metadata read at most, and one segment where ``offset`` lies inside an own one. It is remembered.
+    This costs one metadata read at most, and one segment where ``offset`` lies inside an own one. The result is
+    remembered.
 
     Args:
-        tail: A verified one; ``offset`` is not below its log start.
+        tail: A verified tail; ``offset`` is not below its log start.
 
     Raises:
         CorruptLogError: The segment that holds ``offset`` is missing or damaged.

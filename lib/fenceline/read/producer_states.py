@@ -1,9 +1,10 @@
-"""Producer states: what a partition knows of its producers, at a verified tail.
+"""The states of a partition's producers, at a verified tail.
 
 API.md, "Producer ids, coordinators, transactions".
 
-Rule: a producer that appended since the checkpoint is brought forward to the log's end; its item is behind. The item of
-any other says all. Producers whose state has lapsed are left out, as an append would judge them.
+Rule: the state of a producer that appended since the checkpoint is brought forward to the log's end, because its item
+is behind. The item of any other producer is complete. Producers whose state has lapsed are left out, as an append would
+judge them.
 
 Not here: the judgement of an append; see ``append.checks``.
 """
@@ -29,7 +30,7 @@ def producers_at_tail(
     Raises:
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
     """
-    # Taken before the items are read: what a later checkpoint drops here is in the items by then.
+    # Taken before the items are read, so that states which a later checkpoint drops here are in the items by then.
     recent = _recent(partition, start_after)
     now_ms = partition.context.runtime.now_ms()
     shown: list[ShownProducerState] = []
@@ -52,7 +53,7 @@ def _recent(partition: Partition, start_after: int) -> dict[int, ProducerState]:
             is_behind = partition.state.next_offset < next_offset
             touched = [producer_id for producer_id in partition.touched if producer_id > start_after]
         if is_behind:
-            verified_tail(partition)  # the log is being followed anew
+            verified_tail(partition)  # the log is being followed again
             continue
         partition.load_producers(touched)
         snapshot = partition.snapshot(touched)
@@ -61,7 +62,7 @@ def _recent(partition: Partition, start_after: int) -> dict[int, ProducerState]:
 
 
 def _stored(partition: Partition, start_after: int) -> Iterator[tuple[int, ProducerState]]:
-    """Yield what the items say of producers with ids above ``start_after``, by id."""
+    """Yield the states in the items of producers with ids above ``start_after``, by id."""
     sort = keys.partition_items(partition.topic_id, partition.partition)
     after = "" if start_after < 0 else keys.producer_item(partition.topic_id, partition.partition, start_after).sort
     while True:
@@ -76,7 +77,7 @@ def _stored(partition: Partition, start_after: int) -> Iterator[tuple[int, Produ
 def _merged(
     stored: Iterator[tuple[int, ProducerState]], recent: dict[int, ProducerState]
 ) -> Iterator[tuple[int, ProducerState]]:
-    """Yield all producers by id; of one that is in both, what is recent."""
+    """Yield all producers by id, of one that is in both the recent state."""
     left = sorted(recent, reverse=True)
     for producer_id, state in stored:
         while left and left[-1] < producer_id:

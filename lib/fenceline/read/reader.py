@@ -1,9 +1,9 @@
 """Pages of records or of whole batches, from a verified tail ("Read").
 
-Rule: segments are immutable, the tail is not. Each answer's next offset and last stable offset come from a look at
-both items and at the next key. That look began after the read arrived (I4). A ``read_committed`` page ends at the last
-stable offset and leaves aborted batches out. Markers are never shown. A page with nothing to show still moves the
-position forward. A compacted read shows the view in force up to its horizon, then the log.
+Rule: segments are immutable, the tail is not. Each answer's next offset and last stable offset come from a look at both
+items and at the next key, which began after the read arrived (I4). A ``read_committed`` page ends at the last stable
+offset and leaves aborted batches out. Markers are never shown. A page with nothing to show still moves the position
+forward. A compacted read shows the view in force up to its horizon, then the log.
 
 Not here: whether a group's reader may read; see ``access``.
 """
@@ -40,8 +40,8 @@ class PartitionReader:
     """A reader of one partition, a page at a time.
 
     Args:
-        held: Called where a ``read_committed`` page has nothing but open transactions to wait for. It ends what is due
-            ("Meeting a transaction"), and returns True if it ended anything: the page is then read anew.
+        held: Called where only open transactions keep a ``read_committed`` page from records. It ends a transaction
+            that is due ("Meeting a transaction"), and returns True if it ended any, so that the page is read again.
     """
 
     def __init__(self, partition: Partition, held: Callable[[Tail], bool] | None = None) -> None:
@@ -50,7 +50,7 @@ class PartitionReader:
         self._context = partition.context
 
     def page(self, request: ReadRequest, *, acknowledged: Acknowledged = NOTHING) -> Page:
-        """Return the records from the request's start, or wait for some; ``acknowledged`` ones are left out.
+        """Return the records from the request's start, or wait for some, without those that are ``acknowledged``.
 
         Raises:
             OffsetOutOfRangeError: The start lies outside [log start, next offset].
@@ -61,7 +61,7 @@ class PartitionReader:
         return sink.page(position, bounds)
 
     def batches(self, request: ReadRequest) -> BatchPage:
-        """Return whole batches, from the one that contains the start; otherwise as ``page``."""
+        """Return whole batches, from the one that contains the start. Otherwise as ``page``."""
         sink, position, bounds = self._read(request, BatchSink)
         return sink.page(position, bounds)
 
@@ -86,7 +86,7 @@ class PartitionReader:
                         if left_ms <= 0 or self._context.stopping.is_set or not poll.may_wait(left_ms):
                             return filled, position, tail.bounds
                         self._wait(tail, until_ms, meet)
-                # Otherwise the process was frozen, and what it read may have been collected meanwhile.
+                # Otherwise the process was frozen, and the segments that it read may have been collected meanwhile.
                 tail, lines = verified_tail(partition), None
                 start = self._kept(request, start, tail.bounds)
 
@@ -137,7 +137,7 @@ class PartitionReader:
     def _fill(
         self, sink: RecordSink | BatchSink, start: int, tail: Tail, request: ReadRequest, lines: Lines | None
     ) -> int:
-        """Fill ``sink`` with what is shown from ``start`` on, and return where to read next.
+        """Fill ``sink`` with the records that are shown from ``start`` on, and return where to read next.
 
         Args:
             lines: The segments from the one that holds ``start`` on, if they were listed already.
@@ -157,7 +157,7 @@ class PartitionReader:
             for segment in chunk:
                 if not segment.base_offset <= position < segment.next_offset:
                     if not self._partition.is_young(tail.look):
-                        return position  # what was read may be a late create: the page is read anew
+                        return position  # a late create may have been read, so the page is read again
                     raise self._partition.hole(position)
                 for at, header in segment.batches:
                     next_offset = header.next_offset
@@ -180,8 +180,8 @@ class PartitionReader:
         """Return the view in force, if it has the order that the topic has now. Else the whole log is shown.
 
         Raises:
-            ViewMovedError: As ``_check_since``, or the reader's table has another order. It comes first, so a reader
-                that must begin anew learns that.
+            ViewMovedError: As ``_check_since``, or the reader's table has another order. It precedes the other error,
+                so that a reader learns that it must begin again.
             InvalidRequestError: Identities are asked for, and the topic has not ``compaction.order=timestamp``.
         """
         head, topic = self._partition.head, self._partition.topic
@@ -204,9 +204,9 @@ class PartitionReader:
     def _fill_compacted(
         self, sink: RecordSink | BatchSink, view: CompactedView | None, start: int, bounds: Bounds
     ) -> tuple[int, bool]:
-        """Fill ``sink`` with what the compacted view has from ``start`` on. After its horizon the log goes on.
+        """Fill ``sink`` with the records of the compacted view from ``start`` on. After its horizon the log goes on.
 
-        What a view holds was committed, so it is shown at any isolation level.
+        A view's records are shown at any isolation level, because they were committed.
 
         Returns:
             Where to read next, and whether the page is full.
@@ -236,8 +236,8 @@ class PartitionReader:
     ) -> Iterator[Sequence[Segment]]:
         """Yield the segments from the one that holds ``start`` on, in chunks, until the page has its records or bytes.
 
-        As many are listed first as the page has records at most: each mostly has one. Where markers and what is not
-        shown take their place, more are listed once, up to what a page may look at.
+        At first as many are listed as the page has records at most, because a segment mostly has one. If segments of
+        markers and of records that are not shown are among them, more are listed once, up to the page's limit.
         """
         partition, limit = self._partition, limit_of(request)
         if lines is None:
@@ -261,7 +261,7 @@ class PartitionReader:
                 if sink.is_sated:
                     return
             left -= len(lines)
-            is_cut = len(lines) == limit and len(wanted) == limit  # else the log, or what the page may hold, ends there
+            is_cut = len(lines) == limit and len(wanted) == limit  # else the log, or the page's limit, ends there
             if not is_cut or position >= next_offset or size >= request.max_bytes or left < 1:
                 return
             limit = left
@@ -274,13 +274,13 @@ def _end(request: ReadRequest, bounds: Bounds) -> int:
 
 
 def _check_since(request: ReadRequest, view: CompactedView | None, bounds: Bounds) -> None:
-    """Check that each tombstone is there that a reader must still see.
+    """Check that no tombstone is missing that a reader must still see.
 
-    Such a one lies at or after the reader's position, and the horizon of its first page ("Tombstones").
+    A reader must see the tombstones at or after its position and the horizon of its first page ("Tombstones").
 
     Raises:
-        ViewMovedError: Tombstones there may be missing: from the view, or below the log start. Or the view that the
-            reader began with is not in force, nor is one that was made after it.
+        ViewMovedError: Such tombstones may be missing from the view, or below the log start. Or neither the view with
+            which the reader began is in force, nor one that was made after it.
     """
     since = request.compacted_since
     if since is None:
@@ -298,7 +298,7 @@ def _check_since(request: ReadRequest, view: CompactedView | None, bounds: Bound
 
 
 def _is_held(request: ReadRequest, position: int, bounds: Bounds) -> bool:
-    """Return True if an open transaction keeps the page from what comes next."""
+    """Return True if an open transaction keeps the page from the records that come next."""
     return (
         request.is_read_committed
         and bounds.last_stable_offset < bounds.next_offset
@@ -313,7 +313,7 @@ class _Sink:
 
     @property
     def is_sated(self) -> bool:
-        """Return True if the page has as many records as it may show: no further segment is needed."""
+        """Return True if the page has as many records as it may show, so that no further segment is needed."""
         return self._left_records < 1
 
 
@@ -323,7 +323,7 @@ class RecordSink(_Sink):
     def __init__(self, partition: Partition, request: ReadRequest, *, acknowledged: Acknowledged) -> None:
         self._records: list[ReadRecord] = []
         self._unpacked = partition.context.unpacked
-        # A view keeps regions, and no numbers: of a compacted read each record has its region alone.
+        # A record of a compacted read has its region alone, because a view keeps regions, and no numbers.
         self._region = partition.context.region if request.is_identified and request.is_compacted else None
         self._identities = PageIdentities(partition) if request.is_identified and self._region is None else None
         self._acknowledged = acknowledged
@@ -331,7 +331,7 @@ class RecordSink(_Sink):
         self._left_bytes = request.max_bytes
         self._left_with_names = limits.REPLY_BYTES_MAX
         self.is_empty = True
-        self.view: CompactedView | None = None  # that a compacted read was filled from
+        self.view: CompactedView | None = None  # the source of a compacted read
         self._is_compacted = request.is_compacted
 
     def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:

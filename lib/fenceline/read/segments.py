@@ -1,9 +1,9 @@
 """Lists of segments, for readers that fetch the objects themselves, and for other regions (API.md, "Read"; "Pulling").
 
-Rule: what is listed joins up. The sizes of the listed segments are compared with the bytes that metadata counts. So a
-missing segment is reported, and never passed over.
+Rule: listed segments join up. A missing segment is reported, and never skipped, because the sizes of the listed
+segments are compared with the bytes that metadata counts.
 
-Rule: one answer looks at a bounded number of segments for those of one origin. Its ``position`` says how far it looked.
+Rule: one answer looks at a bounded number of segments for those of one origin. Its ``position`` is the end of the look.
 
 Not here: the segments' bodies; see ``Context.segment``.
 """
@@ -31,12 +31,12 @@ from fenceline.read.time_search import base_of, metadata_of
 
 OWN = "own"  # the origin of the region that is asked, whatever its name
 
-_Lines: TypeAlias = list[tuple[int, int]]  # of a listing: (base offset, size in bytes) of each segment
-_Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below an offset
+_Lines: TypeAlias = list[tuple[int, int]]  # a listing: (base offset, size in bytes) of each segment
+_Below: TypeAlias = SegmentMetadata | PartitionState  # both have the counts of the log below an offset
 
 
 class _Described(NamedTuple):
-    """A segment of a listing, with what its metadata and the next one's say."""
+    """A segment of a listing, with its metadata and the counts below its end."""
 
     base: int
     end: int
@@ -52,7 +52,7 @@ def list_segments(partition: Partition, *, offset: int | None, limit: int, origi
     Args:
         offset: The log start, if ``None``.
         origin: Only the segments with this region's records: ``OWN``, or a region's name. Then an ``offset`` below the
-            log start is the log start. Own segments after ``own_next`` are left out, but for the first one.
+            log start is the log start. Own segments after ``own_next`` are left out, except the first one.
 
     Raises:
         InvalidRequestError: No region of that name is configured, and none of its records were taken.
@@ -92,7 +92,7 @@ def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) 
     start = max(offset or 0, bounds.log_start_offset)
     if start > bounds.next_offset:
         raise out_of_range(start, bounds)
-    if origin and origin not in state.origins:  # each one that brought a segment is there
+    if origin and origin not in state.origins:  # each region with a replicated segment is there
         return _answer(partition, tail, (), has_more=False, position=state.next_offset)
     base = start if start in (0, bounds.next_offset) else base_of(partition, start)
     # After ``own_next`` only the segment at the start is looked at, because a puller compares its chain value.
@@ -107,12 +107,12 @@ def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) 
         position = entries[len(shown)].base_offset
     looked_to, chains = min(position, bounds.last_stable_offset), dict[int, str]()
     if not origin:
-        # Without an offset the puller has looked at nothing yet that it could compare.
+        # Without an offset the puller has nothing to compare, because it has looked at nothing yet.
         asked = (looked_to,) if offset is None or offset < bounds.log_start_offset else (offset, looked_to)
         chains = {at: _chain_below(partition, tail, at) for at in asked}
     answer = _answer(partition, tail, shown, has_more=position < bounds.next_offset, position=position)
     for at, chain in chains.items():
-        if chain:  # it is remembered only now: the answer was checked
+        if chain:  # remembered only now, because the answer was checked
             partition.index.add_chain(at, chain)
     before = "" if offset is None else chains.get(offset, "")
     return replace(answer, chain_before=before, chain_after=chains.get(looked_to, ""))
@@ -136,9 +136,9 @@ def _answer(
 
 
 def _chain_below(partition: Partition, tail: Tail, offset: int) -> str:
-    """Return the chain value before the segment that holds ``offset``; "" if nothing that is kept lies before it.
+    """Return the chain value before the segment that holds ``offset``; "" if no segment before it is kept.
 
-    It covers every segment below. It costs one metadata read at most where ``offset`` is not the log's end.
+    The value covers every segment below. Where ``offset`` is not the log's end, it costs one metadata read at most.
     """
     if offset >= tail.bounds.next_offset:
         return tail.state.chain
@@ -152,7 +152,7 @@ def _chain_below(partition: Partition, tail: Tail, offset: int) -> str:
 
 
 def _fitting(entries: Sequence[SegmentEntry]) -> int:
-    """Return how many of these entries one answer takes: the first, and others while few transactions are listed."""
+    """Return how many of these entries one answer takes: one, and further ones while few transactions are listed."""
     totals = accumulate(len(entry.aborted) for entry in entries)
     return max(sum(total <= limits.SEGMENTS_ABORTED_MAX for total in totals), min(len(entries), 1))
 
@@ -180,7 +180,7 @@ def _listed(
     """Return the ends of up to ``limit`` segments, with ``base`` as the first one, and their sizes.
 
     Args:
-        lines: A listing of ``limit`` segments and one more, if it was made already.
+        lines: A listing of ``limit`` segments and one more, if one was made already.
     """
     lines = [line for line in lines or partition.index.list(base, limit + 1) if line[0] < state.next_offset]
     if not lines or lines[0][0] != base:
@@ -194,8 +194,8 @@ def _described(
 ) -> list[_Described]:
     """Return each segment, from ``ends[n]`` to ``ends[n + 1]``.
 
-    If only records of this region lie between the ends of a page, each offset is a record's. Then only the metadata at
-    the two ends is read, otherwise that of every segment.
+    If only records of this region lie between the ends of a page, so that each offset is a record's, only the metadata
+    at the two ends is read. Otherwise the metadata of every segment is read.
 
     Raises:
         CorruptLogError: The sizes show that a segment is missing.
@@ -218,7 +218,7 @@ def _described(
 def _described_by(
     partition: Partition, place: tuple[int, int, int], meta: SegmentMetadata, below: _Below
 ) -> _Described:
-    """Return the segment with this base, end and size; ``below`` says what lies below its end."""
+    """Return the segment with this base, end and size; ``below`` has the counts below its end."""
     base, end, size = place
     if meta.bytes + size != below.bytes:
         raise partition.hole(end - 1)
@@ -245,7 +245,7 @@ class _Walk:
     state: PartitionState
     origin: str
     base: int  # where the next segment to look at begins
-    end: int  # of the look: no segment at or after it is looked at
+    end: int  # no segment at or after it is looked at
     left: int  # how many segments may still be looked at
     found: list[_Described] = field(default_factory=list)
 
@@ -258,7 +258,7 @@ class _Walk:
             if self.base >= self.end or not self.left:
                 return
             self._look(min(page, self.left, limits.LIST_MAX - 1), wanted)
-            page *= 4  # so that few listings show many segments of others
+            page *= 4  # so that few listings pass many segments of other origins
 
     def _look(self, limit: int, wanted: int) -> None:
         """Look at up to ``limit`` segments of one listing."""
@@ -285,7 +285,7 @@ class _Walk:
         self.base, self.left = ends[-1], self.left - count
 
     def _are_theirs(self, bases: Sequence[int]) -> tuple[list[bool], dict[int, SegmentMetadata]]:
-        """Return of each segment whether its records are the origin's, and the metadata that was read to know it."""
+        """Return for each segment whether its records are the origin's, and the metadata that was read for that."""
         index = self.partition.index
         origins = {base: index.origin(base) for base in bases}
         unknown = [base for base, origin in origins.items() if origin is None]
@@ -296,7 +296,7 @@ class _Walk:
 
 
 def _up_to(are_wanted: Sequence[bool], wanted: int) -> int:
-    """Return how many come before the one after the last that is wanted."""
+    """Return how many segments there are up to the last one that is wanted."""
     for count, found in enumerate(accumulate(are_wanted), start=1):
         if found == wanted:
             return count

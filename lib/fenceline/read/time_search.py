@@ -40,7 +40,8 @@ def find_timestamp(partition: Partition, tail: Tail, timestamp: int) -> tuple[in
 def _first_candidate(partition: Partition, log_start: int, next_offset: int, timestamp: int) -> int:
     """Return the base of the last segment below which every record is older than ``timestamp``.
 
-    If a record that is not older lies below the log start, this is the log start's segment, and the search is a walk.
+    If a record that is not older lies below the log start, this is the segment of the log start, and the search is a
+    walk.
     """
     low = base_of(partition, log_start)
     high = next_offset

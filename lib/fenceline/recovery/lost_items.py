@@ -2,8 +2,8 @@
 
 DESIGN.md, "Rebuild" and "Deleted topics".
 
-Rule: that no item names an incarnation proves only that its items may be lost. The incarnation is over only where its
-newest topic object is DELETE's mark. Where that is no mark, and no item names the incarnation, a rebuild is due.
+Rule: an incarnation is over only where its newest topic object is DELETE's mark. That no item names it is not enough,
+because its items may be lost: where its newest topic object is no mark, and no item names it, a rebuild is due.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def lost_topics(context: Context) -> Iterator[LostIncarnation]:
         except CorruptLogError as error:
             yield LostIncarnation(topic_id, None, error.detail)
             continue
-        # Ask anew: the topic may have been created meanwhile.
+        # Ask again, because the topic may have been created meanwhile.
         if not item.is_going and not is_known(context, topic_id):
             topic = item.topic
             what = f"topic_id={topic_id} created_at={topic.created_at} partitions={topic.partitions}"
@@ -62,7 +62,7 @@ def lost_topics(context: Context) -> Iterator[LostIncarnation]:
 
 
 def lost_segments(context: Context) -> Iterator[LostIncarnation]:
-    """Yield the incarnations that have segments, but no topic object and no item: a rebuild would not find them.
+    """Yield the incarnations that have segments, but no topic object and no item, so that no rebuild would find them.
 
     Raises:
         Unavailable: A store could not be asked.
@@ -89,7 +89,7 @@ def first_segments(context: Context) -> Iterator[str]:
 
 
 def newest_objects(context: Context) -> Iterator[str]:
-    """Yield the key of each incarnation's newest topic object. Keys that are not ours are passed over.
+    """Yield the key of each incarnation's newest topic object. Keys that are not fenceline's are ignored.
 
     Raises:
         Unavailable: The store could not be asked.
@@ -111,7 +111,7 @@ def is_known(context: Context, topic_id: str) -> bool:
     """Return True if an item names this incarnation."""
     if any(item.value["topic_id"] == topic_id for item in _all(context, keys.TOPICS)):
         return True
-    # Ask after the topics: an incarnation whose name is given up between the two looks has moved here.
+    # Asked after the topics, because an incarnation whose name is given up between the two looks has moved here.
     return bool(context.items.get([keys.gone_item(topic_id)]))
 
 

@@ -1,10 +1,10 @@
 """The transactions that a rebuild finds open, and the items that let each process that meets one end it ("Rebuild").
 
-Rule: coordinators' items are not in the log. A transaction that is open is aborted, unless a kept log shows its COMMIT.
-In that case a reader may have seen a part of it, so all of it is committed. What one partition has shown, all show, as
-far as the kept logs go.
+Rule: coordinators' items are not in the log, so an open transaction is aborted, unless a kept log shows its COMMIT.
+Then all of it is committed, because a reader may have seen a part of it. As far as the kept logs go, all partitions
+show the outcome that one has shown.
 
-Not here: the end itself, which the serving processes bring about (``transactions.finish``).
+Not here: the end itself, by the serving processes (``transactions.finish``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Place(NamedTuple):
 
 
 class OpenTransactions:
-    """What the logs that were read so far say of open transactions, and of commits."""
+    """The open transactions, and the commits, in the logs that were read so far."""
 
     def __init__(self) -> None:
         self._open: dict[ProducerPair, list[_Place]] = defaultdict(list)
@@ -52,7 +52,7 @@ class OpenTransactions:
                     self._committed[header.producer_id] |= 1 << header.producer_epoch
 
     def note_end(self, topic: Topic, partition: int, state: PartitionState) -> None:
-        """Note what is open at the end of a partition."""
+        """Note the transactions that are open at the end of a partition."""
         for producer_id, transaction in state.open_transactions.items():
             pair = ProducerPair(producer_id, transaction.producer_epoch)
             self._open[pair].append(_Place(topic, partition, transaction.time))
@@ -60,8 +60,8 @@ class OpenTransactions:
     def changes(self, context: Context) -> Iterator[list[Put]]:
         """Yield the items of each open transaction, which belong into one write.
 
-        A producer id that is open at several epochs was damaged before. Its item then leads to the first of them. So
-        the later ones do not count as hanging, and the sweeper's thorough round ends them.
+        The log of a producer id that is open at several epochs was damaged before. Its item then leads to the first of
+        them, so that the later ones do not count as hanging, and the sweeper's thorough round ends them.
         """
         first = {pair.producer_id: pair for pair in sorted(self._open, reverse=True)}
         now_ms = context.runtime.now_ms()
@@ -86,7 +86,7 @@ class OpenTransactions:
             decided_at=now_ms,
             updated_at=now_ms,
             partitions=tuple(_by_topic(places)),
-            is_fenced=True,  # what the producer's own coordinator gave it is lost
+            is_fenced=True,  # the epoch that the producer's own coordinator gave it is lost
         )
 
 

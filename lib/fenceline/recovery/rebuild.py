@@ -1,13 +1,13 @@
-"""Rebuild: writes all items anew, from the objects alone, after the items were lost (DESIGN.md, "Rebuild").
+"""Rebuild: writes all items again, from the objects alone, after the items were lost (DESIGN.md, "Rebuild").
 
-Rule: it runs before anything is served, into an empty item store. An item there says that the rebuild is under way,
-from its first write to its last. From the objects come topics, heads, producers and aborted transactions. The id
+Rule: a rebuild runs before anything is served, into an empty item store, where an item says that the rebuild is under
+way, from its first write to its last. Topics, heads, producers and aborted transactions come from the objects. The id
 counter goes above every producer id that any state knows. A transaction that is open in a head gets items that decide
 it (``open_transactions``). Afterwards every incarnation that is not going can be reached. Where two have one name,
-since a lost topic was created again, the newest keeps the name, and the others get fresh ones.
+because a lost topic was created again, the newest keeps the name, and the others get fresh ones.
 
-Not here: subscriptions, group offsets, sessions, ownerships and transactional ids. They are not in the log, and are
-gone.
+Not here: subscriptions, group offsets, sessions, ownerships and transactional ids, which are lost, because they are not
+in the log.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class Namesake:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What was found in the objects."""
+    """The findings of a rebuild in the objects."""
 
     topics: int
     partitions: int
     segments: int
     records: int
     namesakes: Sequence[Namesake] = ()
-    lost: Sequence[LostIncarnation] = ()  # incarnations with segments, and nothing that names their topic
+    lost: Sequence[LostIncarnation] = ()  # incarnations with segments whose topic no object names
     transactions: int = 0  # found open, and decided
 
 
 def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] = lambda *_: None) -> Rebuilt:
-    """Write all items anew.
+    """Write all items again.
 
     Args:
         on_progress: Called with (topic, partition, offset reached) after each segment.
@@ -66,7 +66,7 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
     Raises:
         TopicAlreadyExistsError: The item store is not empty. Nothing was written, unless a rebuild that was cut off
             wrote it.
-        CorruptLogError: A segment is damaged. What was written before is true.
+        CorruptLogError: A segment is damaged. Items that were written before are true.
         Unavailable, NoAnswer: A store failed; start again with an empty item store.
     """
     _check_empty(context)
@@ -99,7 +99,7 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
     _write_each(context, open_.changes(context))
     first = producer_id_max + 1 + limits.PRODUCER_IDS_AFTER_REBUILD
     changes = [_put(context, keys.PRODUCER_ID_BLOCK, {"next": first})]
-    # An incarnation that is going is gone: no request can reach it, and it waits to be collected.
+    # An incarnation that is going counts as gone, because no request can reach it, and it waits to be collected.
     changes += [_put(context, keys.gone_item(i.topic.topic_id), i.to_value()) for i in found if i.is_going]
     changes += [_put(context, keys.topic_item(i.topic.name), i.to_value()) for i in named.incarnations]
     _write(context, [*changes, Delete(under_way.key, under_way.version)])
@@ -116,7 +116,7 @@ def _check_empty(context: Context) -> None:
 
 
 def is_cut_off(context: Context) -> bool:
-    """Return True if a rebuild has begun and is not done: what it wrote is true, but incomplete."""
+    """Return True if a rebuild has begun and is not done, so that the items are true, but incomplete."""
     return keys.REBUILDING in context.items.get([keys.REBUILDING])
 
 
@@ -177,7 +177,7 @@ def _put(context: Context, key: ItemKey, value: Mapping[str, ItemValue]) -> Chan
 
 
 def _write_each(context: Context, writes: Iterator[list[Put]]) -> None:
-    """Make many writes, some side by side: an item of a transaction may be so large that few fit one write."""
+    """Make many writes, some side by side, because items of transactions may be so large that few fit one write."""
     while chunk := list(islice(writes, limits.FETCH_SEGMENTS)):
         context.runtime.gather([partial(_write, context, changes) for changes in chunk])
 

@@ -1,8 +1,9 @@
-"""Store check: looks whether an object store keeps what the log depends on.
+"""Store check: tests whether an object store has the properties on which the log depends.
 
-Rule: a server looks before it serves. A store that lets two creates of one key win loses acknowledged records, and
-nothing can find that out later. Some look-alikes of S3 refuse a second create in turn and let several win in a race; so
-the check races. All of its objects are below ``probe/``, under a name of its own, and it deletes them at the end.
+Rule: a server checks its store before it serves, because a store that lets two creates of one key win loses
+acknowledged records, and nothing can find that out later. The check races, because some look-alikes of S3 refuse a
+second create in turn and let several win in a race. All of its objects are below ``probe/``, under a name of its own,
+and it deletes them at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ONE_WINS = "one of several creates at once wins"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One property, and what was seen if it did not hold."""
+    """One property, and the observation if it did not hold."""
 
     what: str
     broken: str = ""  # what was seen instead
@@ -64,7 +65,7 @@ def probe(objects: ObjectStore, name: str, *, rounds: int = 4, racers: int = 8) 
 
 
 def examine(objects: ObjectStore, name: str, *, rounds: int = 50, racers: int = 8) -> CheckReport:
-    """Look at every property that the protocol depends on, and race as ``probe`` does, for longer.
+    """Check every property on which the protocol depends, and race as ``probe`` does, for longer.
 
     Args:
         name: Never used before in this store: ``Runtime.fresh_id``.
@@ -83,7 +84,7 @@ def examine(objects: ObjectStore, name: str, *, rounds: int = 50, racers: int = 
 
 
 class _Broken(Exception):
-    """A property that does not hold. The message says what was seen."""
+    """A property that does not hold. The message says what the store did instead."""
 
 
 _Look = tuple[str, Callable[[str], None]]
@@ -182,7 +183,7 @@ def _expect(holds: bool, broken: str) -> None:
         raise _Broken(broken)
 
 
-# One racer's answer; "refused" comes with what was at the key right after.
+# One racer's answer; "refused" comes with the object that was at the key right after.
 _WON, _REFUSED, _CONFLICT, _UNKNOWN = "won", "refused", "conflict", "unknown"
 
 
@@ -239,7 +240,7 @@ def _judge(objects: ObjectStore, key: str, answers: Sequence[tuple[str, Object |
     may_win = won or [racer for racer, (what, _) in enumerate(answers) if what == _UNKNOWN]
     if not may_win:
         _expect(not refused, "every create of an absent key was refused")
-        return  # each met another's under way, and S3 may answer that
+        return  # each found another create under way, which S3 may answer
     for found in _seen(objects, key, refused, is_certain=bool(won)):
         racer = int(found.metadata.get("write-id", "-1"))
         _expect(racer in may_win, "the object at the key is not the winner's")

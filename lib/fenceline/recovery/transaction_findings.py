@@ -1,8 +1,9 @@
-"""Findings about transactions: what is open or pending in a partition, and no coordinator will end (I12, I14).
+"""Findings about transactions: those open or pending in a partition that no coordinator will end (I12, I14).
 
-Rule: verify runs beside appends, so what it saw open may have ended since. It looks at the coordinators' items, then
-once more at the log and the cursors. A transaction is complete only once its markers are durable and its cursors are
-settled. So what the items call past, and the second look still shows, is a finding.
+Rule: verify runs while others append, so a transaction that it saw open may have ended since. It looks at the
+coordinators' items, then once more at the log and the cursors. A transaction that is past by the items, and still open
+or pending by the second look, is a finding, because a transaction is complete only once its markers are durable and its
+cursors are settled.
 
 Not here: the segments themselves (``verify``); the end of a hanging transaction (``transactions.hanging``).
 """
@@ -25,10 +26,10 @@ from fenceline.transactions.item import TransactionItem
 
 
 def findings(context: Context, topic: Topic, partition: int, replay: Replay) -> list[str]:
-    """Return what is wrong with the transactions of a partition, a text for each finding.
+    """Return the findings about the transactions of a partition, as texts.
 
     Args:
-        replay: At the partition's end. It follows the log on where that is needed.
+        replay: The replay at the partition's end. It follows the log on where that is needed.
 
     Raises:
         CorruptLogError: A segment that was appended meanwhile is damaged.
@@ -68,7 +69,7 @@ def _finding(found: FoundProducerId, producer_id: int, transaction: OngoingTrans
 
 
 def _follow(context: Context, topic: Topic, partition: int, replay: Replay) -> None:
-    """Fold what was appended meanwhile, key by key: a listing made during appends may lack one."""
+    """Fold the segments that were appended meanwhile, key by key, because a listing during appends may lack one."""
     while True:
         key = keys.segment_key(topic.topic_id, partition, replay.state.next_offset)
         try:

@@ -1,11 +1,11 @@
 """Verify: walks over a whole partition, and believes nothing but the bytes.
 
-Rule: it checks contiguity, CRCs, chain, counters and records of every segment. Then it compares the items with the
-state at exactly the offsets that they name (I2, I3, I5). What is open at the end is held against the coordinators'
-items (``transaction_findings``). It changes nothing, and may run beside appends.
+Rule: verify checks contiguity, CRCs, chain, counters and records of every segment. Then it compares the items with the
+state at exactly the offsets that they name (I2, I3, I5), and the transactions that are open at the end with the
+coordinators' items (``transaction_findings``). It changes nothing, and may run while others append.
 
-Bodies are checked by ranges (``verify_ranges``), in parallel if the caller has threads or processes for that. Here
-only their headers are folded, in order, which costs much less.
+Bodies are checked by ranges (``verify_ranges``), in parallel if the caller has threads or processes for that. Here only
+their headers are folded, in order, which costs much less.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CheckRanges: TypeAlias = Callable[[Iterator[Range]], Iterable[Checked]]
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a walk found.
+    """The findings of a walk.
 
     Attributes:
-        broken_at: The first offset that is not as it should be; ``None`` if all is.
-        findings: What no coordinator will end, though every segment is as it should be (I12, I14).
+        broken_at: The first offset that is not as it should be; ``None`` if there is none.
+        findings: The transactions that no coordinator will end, though every segment is as it should be (I12, I14).
     """
 
     topic: str
@@ -55,7 +55,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """What an item says of the state at one offset."""
+    """An item's outline of the state at one offset."""
 
     offset: int
     what: str
@@ -105,7 +105,7 @@ def verify_partition(
                     base = checked.broken_base
                     if _is_unlisted(context, topic, partition, replay.state.next_offset, base):
                         break
-                    replay.check_next(base)  # first, since what is missing explains the range's own problem
+                    replay.check_next(base)  # first, because a missing segment explains the range's own problem
                 raise CorruptLogError(checked.problem)
             on_progress(replay.state.next_offset)
         if claims:
@@ -120,7 +120,7 @@ def verify_partition(
 
 
 def _check_kept(context: Context, topic: Topic, partition: int, replay: Replay, broken_at: int) -> None:
-    """Check that what seems broken is still part of the log: what was collected meanwhile may be a late create.
+    """Check that the broken segment is still part of the log, because one that was collected may be a late create.
 
     Raises:
         Unavailable: The log start has moved beyond it.
@@ -157,10 +157,10 @@ def _with_findings(context: Context, topic: Topic, found: Verified, replay: Repl
 
 
 def _is_unlisted(context: Context, topic: Topic, partition: int, offset: int, base: int) -> bool:
-    """Return True if there is a segment at ``offset`` that the listing lacked before ``base``: it was appended
-    meanwhile.
+    """Return True if there is a segment at ``offset`` that the listing lacked before ``base``.
 
-    A listing made during appends may show a key and not the one before it. What existed when it began is in it.
+    The segment was appended meanwhile: a listing made during appends may show a key and not the one before it, but it
+    shows every segment that existed when it began.
     """
     if offset >= base:
         return False
@@ -181,7 +181,7 @@ def _check_claims(claims: list[_Outline], replay: Replay) -> None:
 
 
 def _holds(replayed: PartitionState, head: PartitionState) -> bool:
-    """Return True if a head has what the log says. What an older version has not noted is left out on both sides."""
+    """Return True if a head agrees with the log, without the members that an older version has not noted."""
     lacks = head.regions.given_from
     if lacks and lacks != replayed.regions.given_from:
         regions = replayed.regions._replace(given=head.regions.given, given_from=lacks)
@@ -190,7 +190,7 @@ def _holds(replayed: PartitionState, head: PartitionState) -> bool:
 
 
 def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Outline]:
-    # The head first: an item that is read after it holds all that the head's offset promises ("The checkpoint").
+    # The head first, because an item that is read after it has all that the head's offset promises ("The checkpoint").
     head_key = keys.head_item(topic.topic_id, partition)
     found = context.items.get([head_key]).get(head_key)
     folded_to: dict[int, int] = {}

@@ -1,10 +1,10 @@
 """Comparison of a partition's records in two regions, by origin, incarnation of its topic and number ("Regions").
 
-Rule: only what both regions keep is compared. Each side is read once, into a SHA-256 for each block of 1,000 numbers.
-Where two blocks differ, both are read again, record by record. A number that the origin aborted is in neither region.
-A number that one region gave up is no difference: its SKIP marker is found between the records around it.
+Rule: only records that both regions keep are compared. Each side is read once, into a SHA-256 for each block of 1,000
+numbers. Where two blocks differ, both are read again, record by record. A number that the origin aborted is in neither
+region. A number that one region gave up is no difference, if its SKIP marker is found between the records around it.
 
-Not here: how a side is read, through a service or from its stores; see the command ``verify``.
+Not here: reading a side, through a service or from its stores; see the command ``verify``.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Life(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What the comparison of one life found in one partition.
+    """The result of the comparison of one life in one partition.
 
     Attributes:
         first_number, last_number: The numbers that both regions keep; ``None`` if there are none.
         records: How many records are in both regions and equal.
         differs_at: The first number that differs, or that one region lacks; ``None`` if there is none.
-        problem: What is wrong there, or why nothing was compared.
-        lacks_at: With no number in common: the first number that one region keeps and the other never took.
+        problem: The difference there, or the reason why nothing was compared.
+        lacks_at: With no number in common, the first number that one region keeps and the other never took.
     """
 
     partition: int
@@ -91,7 +91,7 @@ class _Kept:
     first: int
     last: int = 0
     blocks: dict[int, _Block] = field(default_factory=dict)
-    repeated: tuple[int, int] | None = None  # first number that came again or too late, and its offset
+    repeated: tuple[int, int] | None = None  # the first number that came again or too late, and its offset
 
 
 class _Found(NamedTuple):
@@ -102,7 +102,7 @@ class _Found(NamedTuple):
 
 
 def compare(partition: int, own: Side, peer: Side, *, on_progress: OnProgress = lambda _: None) -> list[Compared]:
-    """Return what both sides keep of each life, and the first number of each that differs.
+    """Return the comparison of each life, with the first number that differs.
 
     Args:
         on_progress: Called with the number of offsets that were read since the last call.
@@ -125,7 +125,7 @@ def keeps_records(side: Side) -> bool:
 
 
 def _scan(side: Side, on_progress: OnProgress) -> dict[Life, _Kept]:
-    """Return what a side keeps, at least up to its present last stable offset."""
+    """Return the records that a side keeps, by life, at least up to its present last stable offset."""
     bounds = side.bounds()
     offset, end = bounds.log_start_offset, bounds.last_stable_offset
     found: dict[Life, _Kept] = {}
@@ -135,7 +135,7 @@ def _scan(side: Side, on_progress: OnProgress) -> dict[Life, _Kept]:
         except OffsetOutOfRangeError as error:
             start = _log_start_above(offset, error)
             on_progress(min(start, end) - offset)
-            # The records before are no longer kept, so they have no part in the comparison.
+            # The records before are not kept, so they have no part in the comparison.
             found, offset = {}, start
             continue
         for record in page.records:
@@ -200,11 +200,11 @@ class _Comparison:
         return Compared(self._partition, self._life, first, last, records)
 
     def _with_none_in_common(self, lacking: int, why: str) -> Compared:
-        """Return what is known where the side ``lacking`` keeps no number that the other one keeps."""
+        """Return the comparison where the side ``lacking`` keeps no number that the other one keeps."""
         side, other = self._sides[lacking], self._sides[1 - lacking]
         here, there = self._kept[lacking], self._kept[1 - lacking]
         bounds = side.bounds()
-        # A log without its start may have had them, and records of an earlier life are not taken later.
+        # A log without its start may have had them, and records of an earlier life are never taken later.
         is_known = here is not None or (bounds.log_start_offset == 0 and self._life.origin == other.region)
         number = None if there is None or not is_known else self._never_taken(lacking, here, there, bounds)
         if number is not None:
@@ -220,7 +220,7 @@ class _Comparison:
         return None if there.last <= at else max(there.first, at + 1)
 
     def _look_closely(self, block: int, first: int, last: int) -> tuple[int, tuple[int, str] | None]:
-        """Return how many records of a block are equal, and the first number that is not, with what is wrong."""
+        """Return how many records of a block are equal, and the first number that differs, with the difference."""
         found = [self._read_again(side, block) for side in (0, 1)]
         low = max(first, *(start for _, start in found))
         maps = [one for one, _ in found]

@@ -1,9 +1,9 @@
 """Verify's ranges: parts of a partition's segments, each checked by itself, in any order, by threads or by processes.
 
 Rule: a range depends only on the chain value that the segment before it has in its metadata. So ranges join up by
-themselves: if each chain value follows from its neighbour's, all along the log, the whole chain holds. What is kept of
-a checked range is small: metadata, headers and markers, which are folded in order. A range has a bounded size. Ranges
-are listed only as they are asked for, so no partition is held in memory.
+themselves: if each chain value follows from its neighbour's, all along the log, the whole chain holds. No partition is
+held in memory, because a range has a bounded size, ranges are listed only as they are asked for, and only the metadata,
+headers and markers of a checked range are kept, to be folded in order.
 
 Not here: gaps between segments, and all that needs the state below them (``verify``).
 """
@@ -26,7 +26,7 @@ from fenceline.ports import NotFound, ObjectSummary
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Some segments that follow each other in the listing, and how to learn the chain value below them."""
+    """Some segments that follow each other in the listing, with the source of the chain value below them."""
 
     lines: Sequence[ObjectSummary]
     chain: str = ""
@@ -39,11 +39,11 @@ class Checked:
 
     segments: Sequence[Segment]  # their bodies cut down to the markers
     problem: str = ""
-    broken_base: int | None = None  # of the segment that has the problem, if its key gives it
+    broken_base: int | None = None  # the base of the segment with the problem, if its key gives it
 
 
 def ranges(context: Context, topic_id: str, partition: int, start: int, chain: str) -> Iterator[Range]:
-    """Yield all that is listed from ``start`` on, by offset, in ranges of bounded size.
+    """Yield all segments that are listed from ``start`` on, by offset, in ranges of bounded size.
 
     Args:
         chain: The chain value of the log below ``start``.
@@ -102,7 +102,7 @@ def _is_segment(line: ObjectSummary) -> bool:
 
 
 def _chain_of(context: Context, key: str) -> str:
-    """Return the chain value of the segment before the range. If that is damaged, its own range reports it."""
+    """Return the chain value of the segment before the range. If that segment is damaged, its own range reports it."""
     try:
         return context.objects.get(key, 0, 1).metadata.get("chain", "")
     except NotFound:
@@ -110,7 +110,7 @@ def _chain_of(context: Context, key: str) -> str:
 
 
 def _outline(segment: Segment) -> Segment:
-    """Return the segment with nothing in its body but the markers, which are folded."""
+    """Return the segment with only the markers in its body, because these are folded."""
     kept: list[bytes] = []
     batches: list[tuple[int, BatchHeader]] = []
     size = 0

@@ -1,18 +1,19 @@
-"""UPDATEs: how the other regions learn that a subscription exists, and where its cursor is.
+"""Announcements to the other regions, by UPDATEs, that a subscription exists, and where its cursor is.
 
 DESIGN.md, "Cursors in several regions".
 
-Rule: an UPDATE is appended while something is due, and only then is that cleared. So it is sent at least once (I23).
-The process that acknowledges sends it, at most once a second in a partition. Else a tick does.
+Rule: a move that is due is cleared only after its UPDATE was appended, so it is sent at least once (I23). The process
+that acknowledges sends it, at most once a second in a partition. Otherwise a tick sends it.
 
 Rule: an UPDATE without positions says that a subscription exists, in partition 0, before a failover could need it. Only
-after its append does the subscription's item name the regions that it is for (I23). So each region of the topic hears
-of it at least once, also one that is added later. The region where it was made says it again each week: what is named
-no longer expires in the others.
+after its append does the subscription's item name the regions that it is for (I23), so each region of the topic hears
+of the subscription at least once, also a region that is added later. The region where the subscription was made repeats
+the UPDATE each week, because in the other regions a subscription that is not named expires.
 
 Rule: an acknowledgement neither waits for another region nor fails because of an UPDATE (I25).
 
-Not here: what becomes due (``subscriptions.snapshot_cache``), and what another region does with it (``apply_updates``).
+Not here: the moves that become due (``subscriptions.snapshot_cache``); the UPDATE in another region
+(``apply_updates``).
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import StoredCursor, change_of
 from fenceline.subscriptions.items import SubscriptionItem
 
-PARTITION = 0  # the one with these UPDATEs
-_ACKNOWLEDGED_MS = 1_000  # for which an acknowledgement waits for its UPDATE, beside a create
-_AROUND_BYTES = 256  # of a marker's value, around its updates
-_PARTITIONS_MAX = 10_000  # of which one process remembers the last UPDATE
+PARTITION = 0  # has the UPDATEs that only announce a subscription
+_ACKNOWLEDGED_MS = 1_000  # for which an acknowledgement waits for its UPDATE, in addition to a create
+_EMPTY_MARKER_BYTES = 256  # a marker's value without its updates, at most
+_REMEMBERED_PARTITIONS_MAX = 10_000  # partitions with an UPDATE that one process remembers
 
 
 def update_of(subscription: SubscriptionItem, due: StoredCursor | None = None) -> Update:
-    """Return what is said of a subscription: that it exists, and what is due of its cursor."""
+    """Return the update that announces a subscription, with the moves of its cursor that are due."""
     advice = {"active_region": subscription.active_region, "active_n": subscription.active_n}
     snapshot = None if due is None else due.cursor.cache.due
     if snapshot is None:
@@ -56,12 +57,12 @@ def update_of(subscription: SubscriptionItem, due: StoredCursor | None = None) -
 def pages(updates: Sequence[Update]) -> Iterator[Updates]:
     """Yield the updates in as many markers as they need: each of up to 100 updates and 64 KiB."""
     page: list[Update] = []
-    size = _AROUND_BYTES
+    size = _EMPTY_MARKER_BYTES
     for update in updates:
         added = len(json.dumps(update.to_value(), ensure_ascii=False).encode())
         if page and (len(page) == limits.UPDATES_PER_MARKER_MAX or size + added > limits.REGION_MARKER_BYTES_MAX):
             yield Updates(page)
-            page, size = [], _AROUND_BYTES
+            page, size = [], _EMPTY_MARKER_BYTES
         page.append(update)
         size += added
     if page:
@@ -69,14 +70,14 @@ def pages(updates: Sequence[Update]) -> Iterator[Updates]:
 
 
 def send(context: Context, appender: Appender, cursors: Sequence[StoredCursor], wait_ms: int) -> None:
-    """Append what is due of these cursors of one partition, and clear it.
+    """Append the due moves of these cursors of one partition, and clear them.
 
-    A cursor that moves meanwhile keeps what is due, and it is sent once more.
+    A cursor that moves meanwhile stays due, and its move is sent once more.
 
     Raises:
-        FencelineError: As ``append_marker``. What was not appended is still due.
+        FencelineError: As ``append_marker``. Moves that were not appended are still due.
         StaleTopicId: The log is sealed, or the name leads elsewhere.
-        Unavailable, NoAnswer: It was appended, and may still be due.
+        Unavailable, NoAnswer: The moves were appended, and may still be due.
     """
     due = [stored for stored in cursors if stored.cursor.cache.due is not None]
     for page in pages([update_of(stored.subscription, stored) for stored in due]):
@@ -103,14 +104,15 @@ def _clear(context: Context, stored: StoredCursor) -> None:
 def unannounced(job: PartitionJob, subscriptions: Sequence[SubscriptionItem]) -> Sequence[SubscriptionItem]:
     """Return those of the replicated subscriptions of which some region of the topic may not have heard.
 
-    A region that was removed is forgotten by this, too. If it is added again, its topic may be another one.
+    A region that was removed is forgotten here, too, because its topic may be another one if it is added again.
     """
     if job.partition.partition != PARTITION:
         return ()
     others, now_ms = set(job.others), job.context.runtime.now_ms()
 
     def is_due(one: SubscriptionItem) -> bool:
-        # Only where it was made, or switched on: else two regions would keep alive what was deleted everywhere.
+        # Only where the subscription was made, or switched on, because otherwise two regions would keep alive a
+        # subscription that was deleted everywhere.
         is_silent = one.is_active and not 0 <= now_ms - one.told_at < limits.TELL_AGAIN_MS
         return set(one.told) != others or is_silent
 
@@ -118,12 +120,12 @@ def unannounced(job: PartitionJob, subscriptions: Sequence[SubscriptionItem]) ->
 
 
 def announce(job: PartitionJob, subscriptions: Sequence[SubscriptionItem]) -> None:
-    """Append that these subscriptions exist, and note for which regions that is.
+    """Append UPDATEs that these subscriptions exist, and note the regions for which they are.
 
     Raises:
-        FencelineError: As ``PartitionJob.append``. The next tick says it.
+        FencelineError: As ``PartitionJob.append``. The next tick appends them.
         StaleTopicId: The log is sealed, or the name leads elsewhere.
-        Unavailable: The log says it, and the next tick says it once more.
+        Unavailable: The UPDATEs are in the log, and the next tick appends them once more.
     """
     left = list(subscriptions)
     for page in pages([update_of(one) for one in subscriptions]):
@@ -136,12 +138,12 @@ def announce(job: PartitionJob, subscriptions: Sequence[SubscriptionItem]) -> No
 
 def _note(job: PartitionJob, subscription: SubscriptionItem) -> None:
     told = replace(subscription, told=tuple(job.others), told_at=job.context.runtime.now_ms())
-    with suppress(VersionMoved, NoAnswer):  # changed meanwhile: the next tick says how it is then
+    with suppress(VersionMoved, NoAnswer):  # changed meanwhile: the next tick announces it again
         job.context.items.write([change_of(subscription, told)])
 
 
 class Announcer:
-    """What sends the UPDATEs of this process's acknowledgements. Safe to share between threads."""
+    """The sender of the UPDATEs of this process's acknowledgements. Safe to share between threads."""
 
     def __init__(self, context: Context, partitions: Partitions) -> None:
         self._context = context
@@ -151,9 +153,9 @@ class Announcer:
         self._waiting: dict[tuple[str, int], dict[str, SubscriptionItem]] = {}
 
     def announce(self, subscription: SubscriptionItem, partition: int) -> None:
-        """Send what is due of a cursor, unless an UPDATE was sent to its partition within the last second.
+        """Send the due moves of a cursor, unless an UPDATE was sent to its partition within the last second.
 
-        Nothing is raised: what was not sent is due still, and a tick sends it.
+        Nothing is raised, because moves that were not sent are still due, and a tick sends them.
         """
         waiting = self._next(subscription, partition)
         if not waiting:
@@ -164,7 +166,7 @@ class Announcer:
             send(self._context, appender, cursors, _ACKNOWLEDGED_MS + self._context.create_ms)
 
     def _next(self, subscription: SubscriptionItem, partition: int) -> Sequence[SubscriptionItem]:
-        """Return the subscriptions of which to send now what is due; none if it is too early."""
+        """Return the subscriptions whose due moves are to be sent now; none if it is too early."""
         key = (subscription.topic_id, partition)
         now_ms = self._context.runtime.monotonic_ms()
         with self._lock:
@@ -176,7 +178,7 @@ class Announcer:
                 return ()
             self._last_ms[key] = now_ms
             self._last_ms.move_to_end(key)
-            if len(self._last_ms) > _PARTITIONS_MAX:
+            if len(self._last_ms) > _REMEMBERED_PARTITIONS_MAX:
                 oldest, _ = self._last_ms.popitem(last=False)
                 self._waiting.pop(oldest, None)
             return list(self._waiting.pop(key).values())

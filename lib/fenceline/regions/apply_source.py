@@ -5,11 +5,12 @@ was faster, and nothing more of this answer is appended (I18).
 
 Rule: at most 32 MiB of a source's segments are in memory. Half of that is fetched while the other half is appended.
 
-Rule: a small batch may decode to much. So after 64 MiB of decoded batches another source has its turn. Between batches
-it is asked whether this process may go on. Whatever the answer, each turn packs something and appends it, or passes a
-whole segment of which nothing is taken. Else a source whose batches take a whole run would never get on.
+Rule: after 64 MiB of decoded batches another source has its turn, because a small batch may decode to much. Between
+batches the turn also ends if this process may not go on. Even so, each turn packs at least one batch and appends it, or
+passes a whole segment of which nothing is taken, because otherwise a source whose batches take a whole run would never
+make progress.
 
-Not here: which segments these are, and what is taken of each; see ``direct_source`` and ``relay_source``.
+Not here: the choice of segments, and of the batches of each; see ``direct_source`` and ``relay_source``.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class Gather(Protocol):
 
 
 class Applied(NamedTuple):
-    """What came of the segments of one answer.
+    """The outcome for the segments of one answer.
 
     Attributes:
-        records: Those that were appended.
-        is_whole: Whether each segment was looked at, and what was taken of it appended.
+        records: How many records were appended.
+        is_whole: Whether each segment was looked at, and all its batches that are taken were appended.
         position: The position in the region's log, as the last create left it.
-        problem: What was wrong with a segment. What came before it was appended.
+        problem: The problem of a segment. The batches before it were appended.
     """
 
     records: int
@@ -58,7 +59,7 @@ class Applied(NamedTuple):
 
 
 class Source(Protocol):
-    """Where one region's records come from: the region itself, or a peer that has them while it is suspended."""
+    """The source of one region's records: the region itself, or a peer that has them while the region is suspended."""
 
     peer: Peer
     region: str  # where the records were produced
@@ -66,10 +67,10 @@ class Source(Protocol):
 
     @property
     def position(self) -> Origin | None:
-        """The position in the region's log, by what this process has folded."""
+        """The position in the region's log, by the state that this process has folded."""
 
     def fetch(self) -> SourceSegments | None:
-        """Ask the peer, and return what is to be taken; ``None`` for nothing, or a problem, which is noted.
+        """Ask the peer, and return the segments to apply; ``None`` for none, or after a problem, which is noted.
 
         Nothing is written.
         """
@@ -79,15 +80,15 @@ class SourceSegments(Protocol):
     """The segments of one answer with something to take. They are applied once.
 
     Attributes:
-        position: The one in the region's log, of any life, from which they follow.
-        topic_id: The region's life that they are of.
+        position: The position in the region's log, of any life, from which they follow.
+        topic_id: Their life of the region's topic.
         taken: The own number of the last record that is here.
-        is_long: Whether the source has more after what was looked at.
+        is_long: Whether the source has more segments after those that were looked at.
     """
 
     @property
     def source(self) -> Source:
-        """The source that they are of."""
+        """Their source."""
 
     @property
     def position(self) -> Origin | None: ...
@@ -106,25 +107,25 @@ class SourceSegments(Protocol):
     def is_long(self) -> bool: ...
 
     def refusal(self) -> PeerProblem | None:
-        """Return why nothing may be taken now, by what was learned since they were fetched."""
+        """Return the problem, learned since the segments were fetched, because of which nothing may be taken now."""
 
     def pack(self, packer: Packer, entry: SegmentEntry, body: bytes) -> Iterator[int]:
-        """Pack what is taken of one segment, piece by piece; yield the decoded bytes of each, or 0 if it is left.
+        """Pack the batches of one segment that are taken; yield the decoded bytes of each, 0 for a batch that is left.
 
         Raises:
-            PeerProblem: The body, or a batch of it, cannot be taken. What came before it is packed.
+            PeerProblem: The body, or a batch of it, cannot be taken. The batches before it are packed.
         """
 
     def remember(self, applied: Applied) -> None:
-        """Note how far the source was looked at, and what was wrong with it."""
+        """Note how far the source was looked at, and its problem."""
 
 
 def apply(segments: SourceSegments, appender: Appender, gather: Gather, keep: Callable[[], bool]) -> Applied:
-    """Append what is taken of these segments, and note how far their source was looked at.
+    """Append the batches of these segments that are taken, and note how far their source was looked at.
 
     Args:
         appender: The partition's.
-        gather: Makes calls side by side: to the peer, and the append beside them.
+        gather: Makes calls side by side: those to the peer, and the append.
         keep: Returns True while this process may go on: it has time, and the lease.
 
     Raises:
@@ -150,8 +151,8 @@ class _Application:
     packer: Packer = field(init=False)
     position: Origin | None = field(init=False)  # as the next create finds it
     _decoded: int = field(default=0, init=False)
-    _has_passed: bool = field(default=False, init=False)  # a whole segment
-    _is_cut: bool = field(default=False, init=False)  # all may not be packed: it is another source's turn
+    _has_passed: bool = field(default=False, init=False)  # whether a whole segment was passed
+    _is_cut: bool = field(default=False, init=False)  # another source's turn came before all was packed
     _has_appended: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -206,7 +207,7 @@ class _Application:
         return None
 
     def _is_enough(self) -> bool:
-        """Return True if something was packed or passed, and more is for a later turn."""
+        """Return True if this turn has packed or passed something, and the rest is for a later turn."""
         has_begun = self._decoded > 0 or self._has_passed
         return has_begun and (self._decoded >= limits.REPLICATED_DECODED_BYTES or not self.keep())
 
@@ -225,7 +226,7 @@ class _Application:
                 )
             now = self.appender.partition.context.runtime.monotonic_ms()
             try:
-                # I18: this create brings the batches and moves the position. A process that loses it starts anew from
+                # I18: this create adds the batches and moves the position. A process that loses it starts again from
                 # the position that the winner left.
                 outcome = self.appender.append(entry, now + limits.LINK_APPEND_MS)
             except InvalidRequestError as refusal:

@@ -1,11 +1,13 @@
-"""Applying: how a cursor follows another region's UPDATE (DESIGN.md, "Cursors in several regions").
+"""The application of another region's UPDATEs to cursors (DESIGN.md, "Cursors in several regions").
 
 Rule: an UPDATE moves a cursor forward only, and never over a record that was offered in neither region (I22). It passes
-no record of an earlier life of an origin, and none that the sender never had. Nor does it reach beyond what a RESPONSE
-of this log gave the sender. Where the log cannot show that, the cursor stays, and waits for a consumer here.
+no record of an earlier life of an origin, and no record that the sender never had. Nor does it reach beyond a position
+that a RESPONSE of this log gave the sender. Where the log cannot show that, the cursor stays, and waits for a consumer
+here.
 
-Rule: UPDATEs are applied in the order of the log, and only then is that remembered. To apply one twice changes nothing.
-A hostile region may send any number of them. So a tick applies a marker of them, and others only while it is young.
+Rule: UPDATEs are applied in the order of the log, and only after that is their offset remembered, because applying one
+twice changes nothing. A tick applies one marker, and others only for a bounded time, because a hostile region may send
+any number of UPDATEs.
 
 Not here: how an UPDATE is sent (``announce_subscriptions``).
 """
@@ -44,16 +46,15 @@ class ReceivedUpdate(NamedTuple):
     sender: str  # a region
 
     def position(self, region: str) -> tuple[str, int]:
-        """Return the position in a region's log, with its topic id; none at all without one."""
+        """Return the position in a region's log, with its topic id; that of no record, if the UPDATE has none."""
         return self.update.positions.get(region, ("", 0))
 
 
 def apply_all(job: PartitionJob, tail: Tail) -> bool:
-    """Apply the other regions' UPDATEs that were not applied, of up to 1,000 segments. Return True if those were all.
+    """Apply the other regions' UPDATEs that were not applied, in up to 1,000 segments. Return True if those were all.
 
-    After 9 s the rest is left to the next call.
-
-    A cursor is moved over 1,000 segments at a time, where what lies in them must be looked at.
+    After 9 s the rest is left to the next call. A cursor is moved over 1,000 segments at a time, where their records
+    must be looked at.
 
     Raises:
         FencelineError, StoreFact: Some were not applied. The next call begins with the first that was not remembered.
@@ -64,7 +65,7 @@ def apply_all(job: PartitionJob, tail: Tail) -> bool:
     now_ms = job.context.runtime.monotonic_ms
     until_ms = now_ms() + limits.UPDATES_TICK_MS
     for looked_at, segment in enumerate(_segments(partition, tail, start, end), 1):
-        at: int | None = None  # of the marker that is applied now
+        at: int | None = None  # the offset of the marker that is applied now
         for found in _updates_in(segment):
             if found.offset < job.link.applied_to:
                 continue
@@ -77,7 +78,7 @@ def apply_all(job: PartitionJob, tail: Tail) -> bool:
                 return False
         job.link.applied(segment.next_offset)
         is_over = looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT or now_ms() >= until_ms
-        if is_over and segment.next_offset < end:  # before another is read: the tail may be old by now
+        if is_over and segment.next_offset < end:  # before another is read, because the tail may be old by now
             return False
     job.link.applied(max(end, job.link.applied_to))
     return True
@@ -87,7 +88,7 @@ def _segments(partition: Partition, tail: Tail, start: int, end: int) -> Iterato
     """Yield the segments that hold [start, end), all of which are kept.
 
     Raises:
-        LookAgain: The process was frozen since it looked: what it read may be a late create.
+        LookAgain: The process was frozen since it looked, so that it may have read a late create.
     """
     base = base_of(partition, start) if start < end else end
     while base < end:
@@ -121,9 +122,9 @@ def _updates_in(segment: Segment) -> Iterator[ReceivedUpdate]:
 
 
 class _Room:
-    """How many subscriptions the UPDATEs of each region may still make in the topic.
+    """The number of subscriptions that the UPDATEs of each region may still make in the topic.
 
-    A hostile region could name any number of them. It leaves the others' room as it is.
+    Each region has its own number, because a hostile region could name any number of subscriptions.
     """
 
     def __init__(self, job: PartitionJob) -> None:
@@ -131,7 +132,7 @@ class _Room:
         self._made: Counter[str] | None = None
 
     def claim(self, region: str) -> bool:
-        """Take the room of one; return ``False`` if there is none."""
+        """Take the room of one subscription; return ``False`` if there is none."""
         if self._made is None:
             items = cursor_store.query(self._job.context, keys.subscription_items(self._job.partition.topic_id))
             known = (subscription_from_item(item).heard for item in items)
@@ -141,16 +142,16 @@ class _Room:
 
 
 def _apply(job: PartitionJob, tail: Tail, found: ReceivedUpdate, room: _Room) -> bool:
-    """Apply one update: create the subscription if it is missing and has room, move its cursor, take over the advice.
+    """Apply one update: create the subscription if it is missing and has room, move its cursor, adopt the advice.
 
-    Return False if the cursor was moved a part of the way, and the update must be applied once more.
+    Return False if the cursor was moved a part of the way, so that the update must be applied once more.
     """
     context, update = job.context, found.update
     partition, has_room = job.partition, False
     attempts = Attempts(context.runtime, "the cursor that another region has moved")
     while True:
         with attempts:
-            if not partition.is_young(tail.look):  # a marker may take minutes: with the tick's own, no retry ends
+            if not partition.is_young(tail.look):  # a marker may take minutes, so a retry by the tick's tail never ends
                 tail = verified_tail(partition)
             known = cursor_store.find(context, partition.topic_id, update.subscription)
             if known is not None and not known.replicate_subscription_state:
@@ -168,13 +169,13 @@ def _apply(job: PartitionJob, tail: Tail, found: ReceivedUpdate, room: _Room) ->
             now_ms = context.runtime.now_ms()
             also = _of_subscription(known, owner, update, now_ms) or (exists(stored) if moves else ())
             if moves or also:
-                # The cursor and a subscription that is created come into being together.
+                # A subscription and its first cursor are created together.
                 cursor_store.write(context, moves, also)
             return cursor is None or cursor.mark >= found.position(context.region)[1]
 
 
 def _created(job: PartitionJob, found: ReceivedUpdate) -> SubscriptionItem:
-    """Return a subscription as another region's UPDATE creates it: at earliest, told to all by that region."""
+    """Return a subscription as another region's UPDATE creates it: at earliest, and announced by that region."""
     made = new_subscription(job.context, job.topic.topic, found.update.subscription, is_replicated=True)
     heard = Heard(made.created_at, found.sender)
     made = replace(made, told=tuple(job.others), is_active=False, heard=heard)
@@ -184,13 +185,14 @@ def _created(job: PartitionJob, found: ReceivedUpdate) -> SubscriptionItem:
 def _advised(known: SubscriptionItem, update: Update) -> SubscriptionItem:
     """Return a subscription with an UPDATE's advice, if that is newer.
 
-    Its number is raised by a bounded step: a region that sends the highest one must leave room for later advice.
+    The advice's number is raised by a bounded step, so that a region that sends the highest one leaves room for later
+    advice.
     """
     if (update.active_n, update.active_region or "") <= (known.active_n, known.active_region or ""):
         return known
     number = min(update.active_n, known.active_n + limits.ACTIVE_N_STEP_MAX, limits.INT64_MAX)
     if number < update.active_n and update.active_region == known.active_region:
-        return known  # it was taken before: to take it twice changes nothing
+        return known  # it was adopted before, and adopting it twice changes nothing
     return replace(known, active_region=update.active_region, active_n=number)
 
 
@@ -217,11 +219,11 @@ def moved(partition: Partition, tail: Tail, cursor: CursorItem, found: ReceivedU
     if topic_id != partition.topic_id or not cursor.mark < position <= found.offset:
         return None
     if not tail.state.regions.has_given(found.sender, position):
-        # I22: the sender has made it up; model: Snapshot, "no farther than was given"
+        # I22: the sender has made the position up; model: Snapshot, "no farther than was given"
         return None
     mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
     if mark >= position:
-        # No record is passed, so what a consumer here has acknowledged is still to be sent.
+        # No record is passed, so the acknowledgements of a consumer here are still to be sent.
         return None if cursor.is_set else cursor.moved_elsewhere(position)
     if mark < tail.state.lives_from:  # model: Snapshot, "not over an earlier life"
         return None
@@ -232,11 +234,12 @@ def moved(partition: Partition, tail: Tail, cursor: CursorItem, found: ReceivedU
 def _had_below(
     partition: Partition, tail: Tail, mark: int, position: int, starts: Mapping[str, tuple[str, int]]
 ) -> int:
-    """Return the offset up to which the sender had all from ``mark`` on: of each origin no number up to its ``start``.
+    """Return the offset up to which the sender had all records from ``mark`` on.
 
-    Numbers grow along the log. So the first committed record of an origin decides: if the sender may lack it, the
-    cursor stays. Below ``position`` each transaction is decided, and an aborted record was offered in no region. Of an
-    origin that was removed, no record may come any more. So in a long log the cursor moves as far as was looked.
+    The sender lacks the records of an origin with numbers up to its ``start``. Numbers grow along the log, so the first
+    committed record of each origin decides: if the sender may lack it, the cursor stays. Aborted records do not count,
+    because below ``position`` each transaction is decided, and an aborted record was offered in no region. An origin
+    that was removed may have no record to come, so in a long log the cursor moves as far as the log was looked at.
     """
     lives = {region: origin.topic_id for region, origin in tail.state.origins.items()}
     lives[partition.context.region] = partition.topic_id

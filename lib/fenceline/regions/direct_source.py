@@ -1,10 +1,10 @@
 """One source's own records, pulled by the region that this process works for ("Pulling").
 
-Rule: a source is asked for its own records alone (I19). A fetch asks, and writes nothing. ``apply_source`` appends what
-it finds.
+Rule: a source is asked for its own records alone (I19). A fetch asks, and writes nothing. ``apply_source`` appends the
+fetched records.
 
-Rule: a link runs while both topics have one name and name each other. Of another life of the source's topic everything
-is taken from its log start (I20).
+Rule: a link runs while both topics have one name and name each other. Another life of the source's topic is pulled from
+its log start (I20).
 
 Not here: the records of a region that an operator suspended; see ``relay_source``.
 """
@@ -34,7 +34,7 @@ from fenceline.regions.resume_point import (
 )
 from fenceline.regions.source_batches import BatchRefused, Packer, looked_at
 
-ANSWERS_PER_FETCH = 8  # with nothing to take, after which the scan note is worth a lease
+ANSWERS_PER_FETCH = 8  # after so many answers without a record to take, the scan note is worth a lease
 # While a peer's topic is missing, or does not name this region.
 NO_TOPIC_BACKOFF = Backoff(limits.PEER_PAUSE_MS, max_ms=5_000, jitter=0)
 
@@ -54,27 +54,27 @@ class DirectSource:
 
     @property
     def position(self) -> Origin | None:
-        """Return the position in the peer's log, by what this process has folded."""
+        """Return the position in the peer's log, by the state that this process has folded."""
         return self.partition.state.origins.get(self.name)
 
     def fetch(self) -> DirectSegments | None:
-        """Ask the peer, and return what there is to take; ``None`` for nothing, or a problem, which is noted."""
+        """Ask the peer, and return the segments to apply; ``None`` for none, or after a problem, which is noted."""
         position = self.position
         try:
             return self._fetch(position)
         except PeerProblem as problem:
-            if isinstance(problem, AnotherHistory):  # it answers, although nothing is taken
+            if isinstance(problem, AnotherHistory):  # the peer answers, although nothing is taken
                 self.peers.answers(self.name)
             self.note_problem(problem, position)
             return None
 
     def note_problem(self, problem: PeerProblem, position: Origin | None, *, is_stopped: bool = False) -> None:
-        """Note what was wrong; the peer is asked again after a pause, and its history is compared anew.
+        """Note a problem. The peer is asked again after a pause, and its history is compared again.
 
-        A peer that did not answer may come back with older objects.
+        The history is compared because a peer that did not answer may come back with older objects.
 
         Args:
-            is_stopped: Whether the problem is with what follows the position.
+            is_stopped: Whether the problem is with the records that follow the position.
         """
         self.peers.forget_compared(self.name)
         gap = problem.gap if isinstance(problem, GapFound) else None
@@ -94,7 +94,7 @@ class DirectSource:
         """Note how far the source was looked at beyond a position.
 
         Args:
-            number: The own number of the last data record below that; ``None`` if it is not known.
+            number: The own number of the last data record below the end of the look; ``None`` if it is not known.
         """
         if number is not None:
             note = ScanNote(topic_id, place_of(topic_id, position), resume.end, number, resume.chain)
@@ -113,14 +113,14 @@ class DirectSource:
                 answer = self._ask(known, note)
                 if answer is not None and answer.topic_id != topic.topic_id:
                     raise PeerProblem("the source shows two lives of its topic; it is asked again")
-            if answer is None:  # it has no such partition yet
+            if answer is None:  # the peer has no such partition yet
                 self.peers.answers(self.name)
                 self.peers.is_well(self.name, position, is_waiting=False, answered=None)
                 return None
             if position is not None and topic.topic_id in position.former:
                 self.peers.answers(self.name)
                 raise PeerProblem(f"the source shows an earlier life of its topic: topic_id={topic.topic_id}")
-            # What it said counts as lag also where nothing may be taken.
+            # The peer's numbers count as lag also where nothing may be taken.
             self.peers.answers(self.name, answered=_answered(answer, answer.segments))
             resume = resume_point(self.partition.partition, self.name, known, note, answer)
             said = _answered(answer, resume.entries)
@@ -135,22 +135,22 @@ class DirectSource:
                 raise PeerProblem(f"the source's answers do not advance: position={answer.position}")
 
     def _ask(self, known: Origin | None, note: ScanNote | None) -> SegmentList | None:
-        """Return the source's segments from where nothing was looked at; ``None`` if it has no such partition.
+        """Return the source's segments after those that were looked at; ``None`` if it has no such partition.
 
         Args:
             known: The position in the present life of the source's topic.
-            note: The scan note that counts for it.
+            note: The scan note that counts for the position.
 
         Raises:
             AnotherHistory: The source's log is not the one from which records were taken.
-            PeerProblem: It gave no usable answer.
+            PeerProblem: The source gave no usable answer.
         """
         try:
             if note is not None:
                 if known is not None:
                     self._compare(known)
                 return self._segments(note.to, limits.SEGMENTS_MAX)
-            # From the offset before the position: the segment there shows if the source's history is the same.
+            # From the offset before the position, because the segment there shows if the source's history is the same.
             return self._segments(None if known is None else max(known.next_offset - 1, 0), limits.SEGMENTS_MAX)
         except BeyondEnd:
             answer = self._segments(None, 1)
@@ -163,9 +163,9 @@ class DirectSource:
             raise
 
     def _compare(self, known: Origin) -> None:
-        """Compare the source's history with what was taken from it, once in this process and after each problem.
+        """Compare the source's history with that of the records taken, once in this process and after each problem.
 
-        Each answer from a note on is compared, too, but for those of a source that does not say its chain value.
+        Each answer from the end of a note is compared, too, unless the source does not send its chain value.
         """
         if self.peers.is_compared(self.name, known.topic_id):
             return
@@ -191,11 +191,11 @@ class DirectSegments:
     """A source's own segments, as one answer listed them, with something to take.
 
     Attributes:
-        position: The one in this region's log, of any life.
-        topic_id: The source's present life.
-        resume: Where to go on in it.
+        position: The position in the source's log, of any life.
+        topic_id: The present life of the source's topic.
+        resume: The resume point in that life.
         stable: The source's last stable offset.
-        is_long: Whether there is more after what this answer looked at.
+        is_long: Whether the source has more segments after those of this answer.
     """
 
     source: DirectSource
@@ -206,15 +206,15 @@ class DirectSegments:
     is_long: bool
     taken: int = field(init=False)
     entries: Sequence[SegmentEntry] = field(init=False)
-    _number: int | None = field(init=False)  # of the last data record looked at
+    _number: int | None = field(init=False)  # the own number of the last data record looked at
     _is_left: bool = field(default=True, init=False)  # nothing was taken so far
-    _passed: tuple[ResumePoint, int] | None = field(default=None, init=False)  # up to there, and the number below that
+    _passed: tuple[ResumePoint, int] | None = field(default=None, init=False)  # where a look ended, the number below it
 
     def __post_init__(self) -> None:
         self.taken, self.entries, self._number = self.resume.taken, self.resume.entries, self.resume.number
 
     def refusal(self) -> None:
-        """Return nothing: what was learned since is of other peers."""
+        """Return nothing, because whatever was learned since the fetch concerns other peers."""
 
     def pack(self, packer: Packer, entry: SegmentEntry, body: bytes) -> Iterator[int]:
         """Pack each batch of a segment that is taken; see ``SourceSegments.pack``."""
@@ -232,27 +232,28 @@ class DirectSegments:
             yield one.decoded
 
     def remember(self, applied: Applied) -> None:
-        """Note how far the source was looked at, and what was wrong with it."""
+        """Note how far the source was looked at, and its problem."""
         source, peers = self.source, self.source.peers
         if self._passed is not None and not applied.is_whole:
-            # No append shows it: else the next turn, or another process, would fetch these segments again.
+            # A remember is needed because no append shows the look: the next turn, or another process, would fetch these
+            # segments again.
             source.remember(self.topic_id, self.position, *self._passed)
         if applied.problem is not None:
             source.note_problem(applied.problem, source.position, is_stopped=True)
         elif applied.is_whole:
             source.remember(self.topic_id, applied.position, self.resume, self._number)
             if self.position != applied.position:
-                # This process has just taken what it would compare.
+                # No comparison is needed, because this process has just taken the records from this history.
                 peers.note_compared(source.name, self.topic_id)
             said = peers.status(source.name).answered
             said = None if said is None else said._replace(oldest_at=None)
             peers.is_well(source.name, applied.position, is_waiting=False, answered=said)
 
     def refused(self, until_ms: int) -> BatchRefused | None:
-        """Return the refused batch at which this link stands; ``None`` if something before it can be taken.
+        """Return the refused batch at which this link is stopped; ``None`` if a batch before it can be taken.
 
         Args:
-            until_ms: When the next body is not fetched any more, on the monotonic clock.
+            until_ms: When no further body is fetched, on the monotonic clock.
 
         Raises:
             PeerProblem: The peer gave no usable answer.

@@ -1,11 +1,11 @@
-"""What is due in one partition beside its batches, found and done (DESIGN.md, "Snapshots").
+"""The work that is due in one partition besides its batches: finding it, and doing it (DESIGN.md, "Snapshots").
 
-Other regions are answered and asked. Cursors are moved by what they say, and they learn where the cursors here are.
+The work is to answer and to ask other regions, to move cursors by their UPDATEs, and to announce the cursors here.
 
-Rule: ``find`` reads the log and the items, and writes nothing. ``perform`` does what is due. So a quiet partition costs
-reads alone, whichever process looks, and whatever an earlier one has left is found (I23).
+Rule: ``find`` reads the log and the items, and writes nothing. ``perform`` does the work that is due. So an idle
+partition costs reads alone, whichever process looks, and work that an earlier process has left is found (I23).
 
-Not here: which process does it, and when (``regions.replicator``).
+Not here: the choice of a process and a time (``regions.replicator``).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from fenceline.subscriptions.snapshot_cache import LAGGING_SNAPSHOTS
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is due in a partition.
+    """The work that is due in a partition.
 
     Attributes:
-        has_updates: Whether other regions' UPDATEs were not applied.
+        has_updates: Whether there are UPDATEs of other regions that were not applied.
         has_answers: Whether a RESPONSE or a SNAPSHOT is due.
         moves: Cursors to be written, because they passed snapshots, or lag behind many.
-        cursors: Those of which an UPDATE is due.
+        cursors: Cursors of which an UPDATE is due.
         unannounced: Subscriptions of which some region may not have heard.
         request_in: In how many ms a REQUEST is due; ``None`` if none is, or if a region is not connected.
     """
@@ -65,7 +65,7 @@ def is_due(job: PartitionJob) -> bool:
 
 
 def find(job: PartitionJob) -> Due:
-    """Return what is due in a partition, by a verified tail and the items. Nothing is written.
+    """Return the work that is due in a partition, by a verified tail and the items. Nothing is written.
 
     Raises:
         StaleTopicId: The name no longer leads to this incarnation.
@@ -113,7 +113,7 @@ def _is_active(stored: StoredCursor) -> bool:
 def _moves(job: PartitionJob, tail: Tail, found: Sequence[StoredCursor]) -> list[tuple[StoredCursor, CursorItem]]:
     """Return the cursors that newer snapshots concern: each has passed one, or lags behind sixteen of them.
 
-    A cursor that an UPDATE moved last sends nothing: all regions have that UPDATE.
+    A cursor that an UPDATE moved last sends nothing, because all regions have that UPDATE.
     """
     completed = tail.state.regions.snapshots
     moves: list[tuple[StoredCursor, CursorItem]] = []
@@ -128,10 +128,10 @@ def _moves(job: PartitionJob, tail: Tail, found: Sequence[StoredCursor]) -> list
 
 
 def perform(job: PartitionJob) -> int | None:
-    """Do all that is due in a partition now. Return in how many ms more is due by time; ``None`` if nothing will be.
+    """Do all work that is due in a partition. Return in how many ms more will be due by time; ``None`` if none will be.
 
     Raises:
-        FencelineError, StoreFact: The rest is left to the next tick. Nothing is lost by that.
+        FencelineError, StoreFact: The rest is left to the next tick, which finds it.
         StaleTopicId: The name no longer leads to this incarnation, or the log is sealed.
     """
     due = find(job)
@@ -158,9 +158,9 @@ def perform(job: PartitionJob) -> int | None:
 
 
 def _write(job: PartitionJob, stored: StoredCursor, cursor: CursorItem) -> StoredCursor | None:
-    """Write what became due of a cursor, and return it as it is then; ``None`` if a consumer moved it meanwhile."""
+    """Write a cursor's due moves, and return the cursor as it is then; ``None`` if a consumer moved it meanwhile."""
     move = cursor_store.move(job.context, stored, cursor)
-    with suppress(VersionMoved):  # that move has noted what is due itself
+    with suppress(VersionMoved):  # the consumer's move has noted by itself what is due
         cursor_store.write(job.context, [move], exists(stored))
         return StoredCursor(stored.subscription, stored.partition, cursor, stored.chunks, move.cursor.version)
     return None

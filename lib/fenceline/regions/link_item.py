@@ -1,16 +1,17 @@
-"""The link item of a partition: the lease of the process that pulls, scan notes, and what peers last answered.
+"""The link item of a partition: the lease of the process that pulls, scan notes, and the last answers of peers.
 
-Rule: the lease spares work and protects nothing. Two processes that pull are wasteful, never wrong (I18). The item may
-be lost.
+Rule: the lease saves work and protects nothing, because two processes that pull are wasteful, never wrong (I18). The
+item may be lost.
 
-Rule: a process that finds the lease taken adds 1 to ``again``. The holder leaves by a write on the version that it
-read before its last round. If ``again`` moved meanwhile, that write fails, and the holder goes round once more. So does
-one that took the lease from an item that named a holder: its look may be older than a wake-up. So no wake-up is lost
-between the holder's last look and its leaving ("Triggers").
+Rule: no wake-up is lost between the holder's last look and its leaving ("Triggers"). A process that finds the lease
+taken adds 1 to ``again``. The holder leaves by a write on the version that it read before its last round. If ``again``
+moved meanwhile, that write fails, and the holder goes round once more. A process that took the lease from an item that
+named a holder also goes round once more, because its look may be older than a wake-up.
 
 Rule: a scan note says that nothing that travels lies between the position and ``to``, which is not beyond the source's
-last stable offset. That is true for good, because the log is immutable. So a note may be old or lost. The chain value
-there shows whether the source still has that log. A note counts for one position, and is passed over once that moved.
+last stable offset. This is true for good, because the log is immutable, so a note may be old or lost. The chain value
+at ``to`` shows whether the source still has that log. A note counts for one position, and is ignored once the position
+moved.
 
 Not here: what a round does; see ``replicator``.
 """
@@ -32,11 +33,12 @@ _PLAIN = 4  # the members of a note before its chain value. Stored: never change
 
 
 class ScanNote(NamedTuple):
-    """How far one source's log was looked at beyond the position in it ("Pulling").
+    """A note of how far one source's log was looked at beyond the position in it ("Pulling").
 
     Attributes:
         topic_id: The life of the source's topic.
-        next_offset: That of the position to which it belongs; ``NOTHING_TAKEN`` before the first of this life.
+        next_offset: The ``next_offset`` of the position to which the note belongs; ``NOTHING_TAKEN`` before the first
+            position of this life.
         to: Nothing that travels lies between the position and this source offset.
         number: The own number of the source's last data record below ``to``, aborted ones counted.
         chain: The chain value before the source's segment that holds ``to``; "" if the source did not say it.
@@ -55,15 +57,15 @@ def counts_for(note: ScanNote | None, topic_id: str, position: Origin | None) ->
 
 
 def place_of(topic_id: str, position: Origin | None) -> int:
-    """Return the ``next_offset`` of a note that is made now."""
+    """Return the ``next_offset`` of a note that is made at this position."""
     return position.next_offset if position is not None and position.topic_id == topic_id else NOTHING_TAKEN
 
 
 def further(one: ScanNote | None, other: ScanNote | None) -> ScanNote | None:
     """Return the note to keep of two of one source: the one that reaches further, where both belong to one position.
 
-    Of two that reach as far, it is the one with a chain value.
-    Otherwise the first one is kept: this process made it later.
+    Of two that reach as far, it is the one with a chain value. Where they belong to different positions, the first one
+    is kept, because this process made it later.
     """
     if one is None or other is None:
         return one or other
@@ -72,12 +74,12 @@ def further(one: ScanNote | None, other: ScanNote | None) -> ScanNote | None:
 
 
 class PeerSeen(NamedTuple):
-    """What a process knew of a peer when it last wrote the item.
+    """A peer's state when a process last wrote the item.
 
     Attributes:
-        at: When the peer last answered, or since when it has not, in ms. Without a problem it may be days old, since a
-            quiet partition takes no lease.
-        problem: What was wrong with it then; ``None`` if nothing was.
+        at: When the peer last answered, or since when it has not, in ms. Without a problem it may be days old, because
+            an idle partition takes no lease.
+        problem: The peer's problem then; ``None`` if it had none.
     """
 
     at: int
@@ -85,11 +87,11 @@ class PeerSeen(NamedTuple):
 
 
 class LinkValue(NamedTuple):
-    """What the item holds.
+    """The item's value.
 
     Attributes:
         holder: The process that pulls; "" if there is none.
-        until: When its lease lapses, in ms by that process's wall clock.
+        until: When the holder's lease lapses, in ms by the holder's wall clock.
         again: How often another process found the lease taken.
         applied_to: UPDATEs of other regions below this offset were applied to the cursors here.
         notes: By the region whose records they are about, and the peer that was asked.
@@ -118,7 +120,7 @@ class LinkValue(NamedTuple):
 
 
 def value_of(item: Item | None) -> LinkValue:
-    """Return what an item holds; nothing where it is missing."""
+    """Return an item's value; an empty one where the item is missing."""
     if item is None:
         return LinkValue()
     value: Mapping[str, Any] = item.value
@@ -140,8 +142,8 @@ class Link:
     """One process's hold of a partition's link item.
 
     Attributes:
-        value: The item as this process last read or wrote it. What a round changes goes into it by ``remember``, and is
-            stored when the lease is renewed or left.
+        value: The item as this process last read or wrote it. ``remember`` enters the changes of a round, which are stored
+            when the lease is renewed or left.
     """
 
     def __init__(self, context: Context, topic_id: str, partition: int) -> None:
@@ -156,7 +158,7 @@ class Link:
 
     @property
     def is_held(self) -> bool:
-        """Return True if this process has the lease, by what it last read or wrote."""
+        """Return True if this process has the lease, by its last read or write."""
         return self.value.holder == self._me
 
     @property
@@ -174,12 +176,12 @@ class Link:
         self.value = self.value._replace(applied_to=max(offset, self.value.applied_to))
 
     def remember(self, notes: Mapping[tuple[str, str], ScanNote], seen: Mapping[str, PeerSeen]) -> None:
-        """Take over what this process knows, which is stored when the lease is renewed or left."""
+        """Enter this process's notes and peers' states, which are stored when the lease is renewed or left."""
         known = {**self.value.seen, **seen}
         self.value = self.value._replace(notes=self._merged(notes), seen=known)
 
     def read(self) -> LinkValue:
-        """Read the item, and return what it holds.
+        """Read the item, and return its value.
 
         Raises:
             Unavailable: The store could not be asked.
@@ -194,7 +196,7 @@ class Link:
         """Take the lease, or wake the process that has it; return whether this process has it now.
 
         Args:
-            is_alone: Whether any other holder is known to have ended: its lease is taken over.
+            is_alone: Whether any other holder is known to have ended, so that its lease is taken.
 
         Raises:
             FencelineError: The store. The lease may be taken, and lapses then.
@@ -207,8 +209,8 @@ class Link:
                 if is_taken and found.holder != self._me:
                     self._write(found._replace(again=found.again + 1))
                     return False
-                # The item may count a wake-up that came after this process's look. It came to the holder that it
-                # names: to one that ended, or to this process, by an attempt that was not answered.
+                # The item may count a wake-up that came after this process's look, and was meant for the holder that
+                # the item names: one that ended, or this process, by an attempt that was not answered.
                 self._again = None if found.holder else found.again
                 self._write(found._replace(holder=self._me, until=self._until()))
                 return True
@@ -255,7 +257,7 @@ class Link:
                 return True
 
     def _over(self, found: LinkValue, mine: LinkValue) -> LinkValue:
-        """Return what this process knows, over what it found in the item."""
+        """Return the item's value with this process's notes entered."""
         self.value = found
         notes = self._merged(mine.notes)
         applied_to = max(found.applied_to, mine.applied_to)
@@ -270,7 +272,7 @@ class Link:
         return merged
 
     def _is_taken(self, found: LinkValue) -> bool:
-        """Return True if a process has the lease. A lease that ends later than any can is of a clock that is wrong."""
+        """Return True if a process has the lease. A lease that ends too late does not count: its clock was wrong."""
         left_ms = found.until - self._context.runtime.now_ms()
         return bool(found.holder) and 0 < left_ms <= 2 * limits.LINK_LEASE_MS
 

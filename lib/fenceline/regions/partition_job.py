@@ -1,9 +1,9 @@
-"""One partition's job: the partition, its topic, its lease, and what is known of the other regions.
+"""One partition's job: the partition, its topic, its lease, and the known state of the other regions.
 
-Rule: values only. Any process may do the job, at any time, and several may at once. Each write is let in by the log, or
-by the version of an item.
+Rule: values only. Any process may do the job, at any time, and several may do it at once, because each write is
+conditional on the log, or on the version of an item.
 
-Not here: which process works (``regions.replicator``), and what is due (``regions.due_work``).
+Not here: the choice of a process (``regions.replicator``), and of the work (``regions.due_work``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MarkerEntry = RequestEntry | ResponseEntry | SnapshotEntry | UpdateEntry
 
 
 class AppliedUpdates(Protocol):
-    """What a replicator remembers of a partition between two ticks. It may be lost."""
+    """The memory of a partition between two ticks of a replicator. It may be lost."""
 
     @property
     def applied_to(self) -> int:
@@ -38,10 +38,10 @@ class AppliedUpdates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionJob:
-    """What is to be done in one partition, beside its batches.
+    """One partition, with all that the work in it besides its batches needs.
 
     Attributes:
-        topic: As it was looked at for this job.
+        topic: The topic, as it was looked at for this job.
         connected: Returns True if the region of that name answered for this topic less than 10 s ago, with the log from
             which records were taken.
         there: Returns the topic as the region of that name last showed it; ``None`` if that is not known.
@@ -65,8 +65,8 @@ class PartitionJob:
     def asked(self) -> Mapping[str, PeerTopic | None]:
         """Return the regions that a REQUEST asks, each with its topic, if that is known.
 
-        They are the topic's others that have this partition, and are not suspended. Where a region has no such
-        partition, none of its logs holds what a cursor could pass.
+        They are the topic's other regions that have this partition, and are not suspended. A region without this
+        partition has no records that a cursor could pass.
         """
         found = {region: self.there(region) for region in self.others if region not in self.topic.suspended}
         number = self.partition.partition

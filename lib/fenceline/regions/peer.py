@@ -1,9 +1,9 @@
 """Another region as a replicator sees it: its topics, the segments of one origin, and their bodies ("Pulling").
 
-Rule: a peer is asked, and never written to. Its answer is believed about its own records only, under the name that it
-is configured with. Whatever goes wrong with it is a ``PeerProblem``, whose text an operator reads.
+Rule: a peer is asked, and never written to. A peer's answer is believed about its own records only, under its
+configured name. Each problem with a peer is a ``PeerProblem``, whose text an operator reads.
 
-Not here: the peer over HTTP (``adapters.peer_http``), and what is taken from an answer (``regions.source_batches``).
+Not here: the peer over HTTP (``adapters.peer_http``); the batches that are taken (``regions.source_batches``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fenceline.model.results import SegmentList
 
 
 class PeerProblem(Exception):
-    """A peer is away, slow, or answers something that cannot be used. Nothing of that answer was taken.
+    """A peer is away, slow, or gives an answer that cannot be used. Nothing of that answer was taken.
 
-    Its text is shown on terminals. It may hold what the peer sent, of which nothing unprintable is left.
+    Its text is shown on terminals, so nothing unprintable is left of a text that the peer sent.
     """
 
     def __init__(self, text: str) -> None:
@@ -45,7 +45,7 @@ class Peer(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that this region is configured with for it."""
+        """The peer's name in the configuration of this region."""
 
     def within(self, answer_ms: int) -> Peer:
         """Return the same peer, with calls that take at most ``answer_ms``."""
@@ -75,7 +75,7 @@ class Peer(Protocol):
         """Return a segment's body, by the URL of its entry.
 
         Args:
-            size: What the entry announced; not one byte more is read.
+            size: The size in the entry; not one byte more is read.
 
         Raises:
             PeerProblem: It gave no body, or one of another size.

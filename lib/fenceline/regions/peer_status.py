@@ -1,13 +1,13 @@
-"""What one process knows of its peers: what each last answered for a partition, and when it is asked again.
+"""The state of one process's peers: the last answer of each for a partition, and the time at which to ask it again.
 
-Rule: this is memory, and nothing depends on it but how often a peer is asked and what an operator is shown. What was
-taken from a peer is in the log alone (I18).
+Rule: this is memory. Only the rate of requests to a peer, and the status for an operator, depend on it. The position of
+the records that were taken from a peer is in the log alone (I18).
 
 Rule: a peer's topic must name this region before anything is taken ("Topics in several regions"). An answer counts for
 10 s, so that a fetch costs one request. Where a peer's segments are of another life than its topic, the topic is asked
-for anew.
+for again.
 
-Not here: what of this is stored for other processes; see ``link_item``.
+Not here: the part that is stored for other processes; see ``link_item``.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ class NotNamed(PeerProblem):
 
 
 class Answered(NamedTuple):
-    """What a peer's last answer says of its own records."""
+    """The figures about its own records in a peer's last answer."""
 
     topic_id: str
     log_start_own_records: int
     stable_own_records: int
-    oldest_at: int | None  # ms, when the oldest segment was appended there of which something was not looked at
+    oldest_at: int | None  # ms, when the oldest segment was appended there that was not wholly looked at
 
 
 class Retry(NamedTuple):
-    """When a peer that had a problem is asked again.
+    """The pause before a peer that had a problem is asked again.
 
     Attributes:
-        failures: How often in a row it had one.
-        at_ms: Until then it is not asked, on the monotonic clock, unless the position moves.
-        position: The position to which that pause belongs.
-        is_stopped: Whether the problem is with what follows that position. Another answer does not end such a one.
+        failures: How many problems in a row the peer had.
+        at_ms: When the pause ends, on the monotonic clock. It also ends when the position moves.
+        position: The position to which the pause belongs.
+        is_stopped: Whether the problem is with the records that follow that position. An answer about other records
+            does not end such a problem.
     """
 
     failures: int = 0
@@ -67,13 +68,13 @@ class PeerStatus:
 
     Attributes:
         seen_at: When it last gave an answer of a topic that names this region, in ms; ``None`` before that.
-        problem: What was wrong when it was last asked; ``None`` if nothing was.
-        gap: The gap that it showed then, if it did.
+        problem: Its problem when it was last asked; ``None`` if it had none.
+        gap: The gap that it showed then, if any.
         topic: Its topic, as it last showed it at ``topic_at``.
-        answered: What it last said of its own records.
+        answered: Its last figures about its own records.
         silent_since: Since when it has not answered, in ms, where ``seen_at`` does not say it. It is the time of the
-            first failure in a row, or what another process wrote into the link item.
-        retry: When it is asked again.
+            first failure in a row, or the time that another process wrote into the link item.
+        retry: The pause before it is asked again.
     """
 
     seen_at: int | None = None
@@ -104,7 +105,7 @@ class PeerStatus:
         """Return how many of its committed own records are not here, and not known to be aborted; ``None`` if unknown.
 
         Args:
-            position: That in its log here.
+            position: The position in the peer's log, as the log here has it.
             note: The last scan note of its own records.
         """
         said = self.answered
@@ -122,7 +123,7 @@ UNKNOWN = PeerStatus()
 
 
 class AskedSource(Protocol):
-    """What is asked of a peer in one partition; a source."""
+    """A source of one partition, by its name and its position."""
 
     @property
     def name(self) -> str:
@@ -130,7 +131,7 @@ class AskedSource(Protocol):
 
     @property
     def position(self) -> Origin | None:
-        """The position in the log that it is about."""
+        """The position in the log of its region."""
 
 
 class PartitionPeers:
@@ -151,7 +152,7 @@ class PartitionPeers:
     # Facts
 
     def status(self, peer: str) -> PeerStatus:
-        """Return what is known of a peer."""
+        """Return a peer's status."""
         return self._statuses.get(peer, UNKNOWN)
 
     def statuses(self) -> dict[str, PeerStatus]:
@@ -160,21 +161,21 @@ class PartitionPeers:
             return dict(self._statuses)
 
     def change(self, peer: str, **changed: object) -> PeerStatus:
-        """Change what is known of a peer, and return it."""
+        """Change a peer's status, and return it."""
         with self._lock:
             status = self._statuses[peer] = replace(self.status(peer), **changed)  # type: ignore[arg-type]
             return status
 
     def answers(self, peer: str, **changed: object) -> PeerStatus:
-        """Note that a peer gives an answer now, and what that changes."""
+        """Note that a peer gives an answer now, and these changes of its status."""
         return self.change(peer, seen_at=self._runtime.now_ms(), **changed)
 
     def is_well(self, peer: str, position: Origin | None, *, is_waiting: bool, answered: Answered | None) -> None:
-        """Note what a peer said, and forget its last problem, unless it is with what still waits after this position.
+        """Note a peer's answer, and forget its last problem, unless it is with records that wait after this position.
 
         Args:
-            is_waiting: Whether something waits to be taken.
-            answered: What it said of its own records; ``None`` if it said nothing new.
+            is_waiting: Whether records wait to be taken.
+            answered: The peer's figures about its own records; ``None`` if the answer has none.
         """
         with self._lock:
             known = self.status(peer)
@@ -187,7 +188,8 @@ class PartitionPeers:
     def is_connected(self, peer: str) -> bool:
         """Return True if a peer answered a moment ago, with the log from which records were taken.
 
-        Of another history nothing is taken, so the answer to a REQUEST would never arrive.
+        A peer with another history does not count, because nothing is taken from it, so that its answer to a REQUEST
+        would never arrive.
         """
         status = self.status(peer)
         return status.is_connected(self._runtime.now_ms()) and not status.has_other_history
@@ -220,7 +222,7 @@ class PartitionPeers:
         Args:
             backoff: The pauses after problems in a row.
             is_silent: Whether the peer gave no usable answer.
-            is_stopped: Whether the problem is with what follows the position.
+            is_stopped: Whether the problem is with the records that follow the position.
         """
         with self._lock:
             known = self.status(peer)
@@ -245,14 +247,14 @@ class PartitionPeers:
             return 0
         return max(retry.at_ms - self._runtime.monotonic_ms(), 0)
 
-    # Scan notes, and what other processes know
+    # Scan notes, and the notes of other processes
 
     def note_of(self, of: tuple[str, str]) -> ScanNote | None:
         """Return the last note of a region's records, as a peer has them."""
         return self._notes.get(of)
 
     def keep_note(self, of: tuple[str, str], note: ScanNote) -> None:
-        """Remember a note in place of the one before."""
+        """Replace a note by a newer one."""
         with self._lock:
             kept = further(note, self._notes.get(of))
             if kept is not None:
@@ -264,7 +266,7 @@ class PartitionPeers:
             return dict(self._notes)
 
     def learn(self, value: LinkValue) -> None:
-        """Take over what other processes noted in the link item."""
+        """Adopt the notes of other processes in the link item."""
         with self._lock:
             self.link = value
             for of, note in value.notes.items():
@@ -293,11 +295,11 @@ class PartitionPeers:
 
 
 class PeerStatuses:
-    """What one process knows of its peers, by partition, bounded in number. Safe to share between threads.
+    """The status of one process's peers, by partition, bounded in number. Safe to share between threads.
 
     Args:
-        calls: The runtime of the calls to peers; ``None`` takes ``runtime``. A peer is elsewhere even where the stores
-            are in this process, so several calls side by side are faster.
+        calls: The runtime of the calls to peers; ``None`` takes ``runtime``. Another runtime is useful where the stores
+            are in this process, because peers never are, so that several calls side by side are faster.
 
     Attributes:
         gather: ``gather`` of that runtime.
@@ -310,7 +312,7 @@ class PeerStatuses:
         self._partitions: OrderedDict[tuple[str, int], PartitionPeers] = OrderedDict()  # least recently used first
 
     def of(self, topic_id: str, partition: int) -> PartitionPeers:
-        """Return what is known of the peers of a partition of one life of a topic here."""
+        """Return the status of the peers of a partition of one life of a topic here."""
         key = (topic_id, partition)
         with self._lock:
             known = self._partitions.get(key)
@@ -339,7 +341,7 @@ def topic_of(partition: Partition, peer: Peer, peers: PartitionPeers, *, is_aske
     if topic is None:
         raise NotNamed(f"the peer {peer.name} has no topic of this name; create it there, too")
     if partition.context.region not in topic.regions:
-        # The next fetch asks anew, so that an altered topic is seen at once.
+        # The next fetch asks again, so that an altered topic is seen at once.
         peers.change(peer.name, topic=None)
         raise NotNamed(
             f"the topic of the peer {peer.name} does not name this region; alter it there:"
@@ -349,7 +351,7 @@ def topic_of(partition: Partition, peer: Peer, peers: PartitionPeers, *, is_aske
 
 
 def last_topic_of(partition: Partition, peer: Peer, peers: PartitionPeers) -> PeerTopic | None:
-    """Return the peer's topic, asked for anew. If it gives no answer, return the last known one, or ``None``."""
+    """Return the peer's topic, asked for now. If the peer gives no answer, return the last known one, or ``None``."""
     with suppress(PeerProblem):
         topic_of(partition, peer, peers, is_asked_anew=True)
     return peers.topic(peer.name)

@@ -1,15 +1,16 @@
 """The records of a region that an operator suspended, taken from a peer that has them ("Lost and suspended regions").
 
-Rule: this is done only while that region is suspended here (I19). The records are appended with the position that the
-peer's segment names. So the region's own link later goes on from there, and none of them comes twice.
+Rule: records are taken from a peer only while their region is suspended here (I19). They are appended with the position
+that the peer's segment names, so the region's own link later goes on from there, and no record comes twice.
 
-Rule: records are taken only if the peer's segments reach down to the last one that is here. Where its numbers leave
-some out, they were aborted, or an operator skipped them there. A SKIP lies between the two segments in the peer's log,
-and is looked for. Beyond a SKIP nothing is taken: what it gave up must not be lost unnoticed (I17).
+Rule: records are taken only if the peer's segments reach down to the last record that is here. Where the numbers of the
+peer's segments leave records out, these were aborted, or an operator skipped them there. A SKIP would lie between the
+two segments in the peer's log, and is looked for. Beyond a SKIP nothing is taken, because the records that it gave up
+must not be lost unnoticed (I17).
 
-Rule: a look is bounded. What it has looked at is noted, and the next one goes on from there.
+Rule: a look is bounded. Its end is noted, and the next look goes on from there.
 
-Not here: which region is suspended; see ``replicator``.
+Not here: the choice of suspended regions; see ``replicator``.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from fenceline.regions.peer_status import NO_RETRY, PartitionPeers, topic_of
 from fenceline.regions.source_batches import Packer, framed, marker_type_of, passed_on
 
 ANSWERS_PER_FETCH = 8
-ASKS_PER_FETCH = 8  # for SKIPs: answers of the peer's own segments, and bodies
+ASKS_PER_FETCH = 8  # requests to look for SKIPs: lists of the peer's own segments, and bodies
 _NO_SEGMENT = -1
 
 
 class _Scanned(NamedTuple):
-    """How far a peer's log was looked at for the region's segments.
+    """A note of how far a peer's log was looked at for the region's segments. Offsets are the peer's.
 
     Attributes:
-        life: The peer's topic.
-        to: Where the next fetch begins there; ``None``: at its log start.
-        end: Where the last segment of the region before that ends there.
+        life: The topic id of the peer's topic.
+        to: The offset at which the next fetch begins; ``None``: at the log start.
+        end: The offset at which the last segment of the region before that ends.
     """
 
     life: str
@@ -51,7 +52,7 @@ class _Scanned(NamedTuple):
 
 @dataclass(slots=True)
 class RelaySource:
-    """A peer that is asked for what it has of one suspended region."""
+    """A peer that is asked for the records of one suspended region."""
 
     partition: Partition
     peer: Peer
@@ -64,11 +65,11 @@ class RelaySource:
 
     @property
     def position(self) -> Origin | None:
-        """Return the position in the suspended region's log, by what this process has folded."""
+        """Return the position in the suspended region's log, by the state that this process has folded."""
         return self.partition.state.origins.get(self.region)
 
     def fetch(self) -> RelaySegments | None:
-        """Ask the peer, and return what is missing here; ``None`` for nothing, or a problem, which is noted."""
+        """Ask the peer, and return the segments missing here; ``None`` for none, or after a problem, which is noted."""
         position = self.position
         try:
             return self._fetch(position)
@@ -114,7 +115,7 @@ class RelaySource:
         """Check that the peer claims nothing of the region that the region itself, while it answers, does not show.
 
         Raises:
-            PeerProblem: It claims more. If the region has more by now, its own link takes it.
+            PeerProblem: The peer claims more. If the region has more by now, the region's own link pulls it.
         """
         itself = self.peers.status(self.region)
         said = itself.answered
@@ -143,13 +144,13 @@ class RelaySource:
         """Return True if the peer skipped some of the region's records, by its own markers in [start, end) of its log.
 
         Args:
-            life: The peer's topic.
-            asks: What is left to ask. Once it is exhausted the answer is ``None``, and a later call goes on from there.
+            life: The topic id of the peer's topic.
+            asks: The requests that are left. Once none is, the answer is ``None``, and a later call goes on from there.
 
         Raises:
-            PeerProblem: It gave no usable answer.
+            PeerProblem: The peer gave no usable answer.
         """
-        of = (self.region, f"{self.peer.name}/skips")  # its note begins at ``start``, in place of a position
+        of = (self.region, f"{self.peer.name}/skips")  # a note of this kind has ``start`` in place of a position
         note = self.peers.note_of(of)
         offset = note.to if note is not None and note[:2] == (life, start) else start
         while offset < end:
@@ -181,7 +182,7 @@ class RelaySource:
             try:
                 is_skip = header.is_control and marker_type_of(body, at, header) == control.SKIP
                 if is_skip and control.parse_marker(body, at, header).value.get("origin") == self.region:
-                    return True  # others may share the segment: an operator gave up several regions' records at once
+                    return True  # SKIPs may share a segment: an operator gave up several regions' records at once
             except MalformedBatch as error:
                 raise PeerProblem(f"a marker of the peer cannot be read: offset={header.base_offset}") from error
         return False
@@ -192,11 +193,11 @@ class RelaySegments:
     """Segments of one answer with records, or with markers after them, that are not here.
 
     Attributes:
-        position: The one in the region's log.
-        topic_id: The region's life that they are of.
+        position: The position in the region's log.
+        topic_id: Their life of the region's topic.
         taken: The own number of the last record that is here.
         scanned: How far the peer was looked at, once all of these were taken.
-        is_long: Whether there is more in the peer's log after what was looked at.
+        is_long: Whether the peer's log has more segments after those that were looked at.
     """
 
     source: RelaySource
@@ -208,14 +209,14 @@ class RelaySegments:
     is_long: bool
 
     def refusal(self) -> PeerProblem | None:
-        """Return why nothing may be taken now: the peer was found to have another history."""
+        """Return a problem if the peer was found to have another history, so that nothing may be taken now."""
         if not self.source.peers.status(self.source.peer.name).has_other_history:
             return None
-        # What it has of others may be older, too, than what was taken from it, and than what was noted of it.
+        # Its records of other regions may be older, too, than those that were taken from it, and than its notes say.
         return PeerProblem("the peer shows another history than before; nothing is taken from it")
 
     def pack(self, packer: Packer, entry: SegmentEntry, body: bytes) -> Iterator[int]:
-        """Pack what is missing of a segment, all in one piece; see ``SourceSegments.pack``."""
+        """Pack all missing batches of a segment in one piece; see ``SourceSegments.pack``."""
         there, sizes = _there(entry), list[int]()
         batches, records = passed_on(entry, body, count=self.taken, on_decoded=sizes.append)
         decoded = max(sum(sizes), len(batches))
@@ -226,7 +227,7 @@ class RelaySegments:
         yield decoded
 
     def remember(self, applied: Applied) -> None:
-        """Note how far the peer was looked at, or what was wrong with a segment."""
+        """Note how far the peer was looked at, or the problem of a segment."""
         source = self.source
         if applied.problem is not None:
             source.peers.fail(source.name, str(applied.problem), source.position)
@@ -236,14 +237,14 @@ class RelaySegments:
 
 @dataclass(slots=True)
 class _Walk:
-    """A walk along the segments of one region in the peer's log, for those that reach beyond what is here.
+    """A walk along the segments of one region in the peer's log, for those that reach beyond the records here.
 
     Attributes:
-        offset: Where the next answer begins in the peer's log; ``None``: at its log start.
-        end: Where the last segment that was passed ends there.
+        offset: The peer's offset at which the next answer begins; ``None``: at its log start.
+        end: The peer's offset at which the last segment that was passed ends.
         is_ended: Whether a record is missing there, so that nothing after it may be taken.
-        is_cut: Whether it ended before that was known.
-        asks: What is left to ask for SKIPs.
+        is_cut: Whether the walk ended before that was known.
+        asks: The requests that are left to look for SKIPs.
     """
 
     of: RelaySource
@@ -266,9 +267,9 @@ class _Walk:
         self.taken = self._count = 0 if self.position is None else self.position.count
 
     def run(self, answer: SegmentList) -> None:
-        """Pass the segments of one answer, up to where something is segments."""
+        """Pass the segments of one answer, up to the first missing record."""
         if self.end < answer.bounds.log_start_offset:
-            self.end = _NO_SEGMENT  # what came after it may be trimmed
+            self.end = _NO_SEGMENT  # segments after it may be trimmed
         for entry in answer.segments:
             there = _there(entry)
             if entry.origin != self.of.region:
@@ -294,9 +295,9 @@ class _Walk:
         return bool(self.found) or count > self._count or (count == self._count and next_offset > known)
 
     def _joins(self, entry: SegmentEntry, there: OriginEntry) -> bool | None:
-        """Return True if no record is missing between what is here, or was found, and this segment.
+        """Return True if no record is missing between the last one here, or found, and this segment.
 
-        ``None`` if that is not known yet.
+        Return ``None`` if that is not known yet.
         """
         below = (there.count or 0) - entry.records
         if below <= self._count:
@@ -308,10 +309,10 @@ class _Walk:
 
 
 def _there(entry: SegmentEntry) -> OriginEntry:
-    """Return what a replicated segment's entry says of its source.
+    """Return the source that a replicated segment's entry names.
 
     Raises:
-        PeerProblem: It says nothing, or what cannot be.
+        PeerProblem: The entry names none, or an impossible one.
     """
     there = entry.of_origin
     if there is None or there.topic_id is None or there.count is None or there.next_offset is None:
@@ -322,14 +323,14 @@ def _there(entry: SegmentEntry) -> OriginEntry:
 
 
 def relay_name(region: str, peer: str) -> str:
-    """Return the name of a status for what a peer has of a suspended region."""
+    """Return the name of a peer's status as the relay of a suspended region."""
     return f"{region}/{peer}"
 
 
 def _counts_for(life: str, position: Origin | None) -> tuple[str, int]:
-    """Return for what a note counts: the peer's life with the suspended region's, and the position in the latter.
+    """Return the scope of a note: the peer's life with the suspended region's, and the position in the latter.
 
-    While nothing of the region is here, a note says that the peer has no segment of it in any life up to there.
+    While no record of the region is here, a note says that the peer has no segment of it in any life up to its end.
     """
     if position is None:
         return f"{life}/", NOTHING_TAKEN

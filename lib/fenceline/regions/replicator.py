@@ -1,13 +1,14 @@
-"""One run over one partition: what is missing is pulled from each peer, then what is due is done ("Triggers").
+"""One run over one partition: records are pulled from each peer, then the work that is due is done ("Triggers").
 
 Rule: a look that finds nothing takes no lease and writes nothing. Otherwise one process works at a partition at a time,
-for 60 s at most. A process that finds the lease taken wakes the holder, which then goes round once more. That a peer
-begins to fail, or answers again, is something to write: an alarm counts from then, whichever process looks next.
+for 60 s at most. A process that finds the lease taken wakes the holder, which then goes round once more. A peer that
+begins to fail, or answers again, is something to write, because an alarm counts from that time, whichever process looks
+next.
 
-Rule: one peer's problem stops neither the other links nor what is due here. It is noted, and that peer is asked again
-after a pause. Sources take turns, and each has one in a run, whatever the others cost.
+Rule: one peer's problem stops neither the other links nor the work that is due here. The problem is noted, and that
+peer is asked again after a pause. Sources take turns, and each has one in a run, whatever the others cost.
 
-Not here: what wakes a run; see ``service.replication``. How one peer's records are taken; see ``direct_source``.
+Not here: the events that wake a run; see ``service.replication``. Pulling one peer's records; see ``direct_source``.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from fenceline.regions.relay_source import RelaySource
 
 
 class RunResult(NamedTuple):
-    """What a run did.
+    """The result of a run.
 
     Attributes:
-        took_records: The records of other regions that it appended.
+        took_records: How many records of other regions the run appended.
         next_ms: After how many ms the partition should be looked at again; ``None``: when it is woken.
     """
 
@@ -47,12 +48,12 @@ class RunResult(NamedTuple):
 
 
 class FoundWork(NamedTuple):
-    """What there is to do in a partition.
+    """The work that a look has found in a partition.
 
     Attributes:
-        fetched: What each source has.
+        fetched: The segments that each source has.
         is_due: Whether a run has anything to do.
-        next_ms: As ``RunResult.next_ms``, if it has nothing to do.
+        next_ms: As ``RunResult.next_ms``, if a run has nothing to do.
     """
 
     fetched: Sequence[SourceSegments]
@@ -61,7 +62,7 @@ class FoundWork(NamedTuple):
 
 
 class OpenPartition(NamedTuple):
-    """A partition of a replicated topic, as a run finds it: its job, and what it is pulled from."""
+    """A partition of a replicated topic, as a run finds it: its job, and its sources."""
 
     job: PartitionJob
     link: Link
@@ -79,7 +80,7 @@ class Replicator:
         self._statuses = statuses
 
     def find_work(self, topic: str, partition: int) -> FoundWork:
-        """Return what there is to do in a partition. Nothing is written, and no lease is taken.
+        """Return the work to do in a partition. Nothing is written, and no lease is taken.
 
         Raises:
             FencelineError: The log here is damaged.
@@ -92,19 +93,19 @@ class Replicator:
             return FoundWork((), False, 0)
 
     def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> RunResult:
-        """Pull what is missing in a partition, and do what is due there.
+        """Pull the records that are missing in a partition, and do the work that is due there.
 
         Args:
             is_alone: Whether this is the only run over the partition anywhere, so that a lease is left over.
             until_ms: When the run begins nothing more, on the monotonic clock, if that is before its 60 s are over. A
-                source that was found to have something has its first turn all the same. An append that has begun ends
-                up to 20 s later.
+                source that was found to have something still has its first turn, and an append that has begun ends up
+                to 20 s later.
 
         Raises:
-            FencelineError: An append here failed, or the log here is damaged. The next run finds what was appended.
+            FencelineError: An append here failed, or the log here is damaged. The next run finds the appended records.
             StoreFact: A store here could not be asked.
         """
-        stop_ms = self._context.runtime.monotonic_ms() + limits.LINK_RUN_MS
+        stop_ms = self._context.runtime.monotonic_ms() + limits.REPLICATOR_RUN_MS
         if until_ms is not None:
             stop_ms = min(stop_ms, until_ms)
         try:
@@ -136,7 +137,7 @@ class Replicator:
             here.open()
         peers = self._statuses.of(found.topic.topic_id, partition)
         asked = [region for region in others if region in self._peers]
-        # A suspended region is pulled, too, if it answers: only snapshots leave it out.
+        # A suspended region is pulled, too, if it answers, because only snapshots leave it out.
         sources: list[Source] = [DirectSource(here, self._peers[region], peers) for region in asked]
         for suspended in others:
             if suspended in found.suspended:
@@ -147,7 +148,7 @@ class Replicator:
         return OpenPartition(job, link, peers, sources)
 
     def _link(self, here: Partition, peers: PartitionPeers) -> Link:
-        """Return the link item as this process knows it; the first time, it is read."""
+        """Return the link item as this process knows it, which reads it the first time."""
         link = Link(self._context, here.topic_id, here.partition)
         if peers.link is None:
             peers.learn(link.read())
@@ -160,7 +161,7 @@ class Replicator:
         asked = [source for source, pause_ms in zip(here.sources, pauses, strict=True) if not pause_ms]
         answers = self._statuses.gather([source.fetch for source in asked])
         fetched = [segments for segments in answers if segments is not None]
-        if fetched:  # the round does what is due after it has taken them
+        if fetched:  # the round does the due work after it has applied them
             return FoundWork(fetched, True, None)
         due = due_work.find(here.job)
         if due.has_updates and not here.link.is_read:  # another process may have applied them
@@ -177,7 +178,7 @@ class Replicator:
         )
 
     def _rounds(self, here: OpenPartition, found: FoundWork, stop_ms: int) -> RunResult:
-        """Go round, with the lease, until nothing woke this process since the last look, or its time is over."""
+        """Repeat rounds, with the lease, until nothing woke this process since the last look, or its time is over."""
         link, took = here.link, 0
         permit = _RunPermit(self._context, link, stop_ms)
         try:
@@ -197,14 +198,14 @@ class Replicator:
             return RunResult(took, 0 if permit.has_expired else next_ms)
         except (FencelineError, StoreFact):
             with suppress(FencelineError, StoreFact):  # otherwise the lease lapses
-                while link.is_held:  # what has woken it is left to the next run, too
+                while link.is_held:  # also the cause of a wake-up is left to the next run
                     link.leave()
             raise
         finally:
             here.peers.link = link.value
 
     def _round(self, here: OpenPartition, found: FoundWork, permit: _RunPermit) -> tuple[int, int | None]:
-        """Take what was fetched, one answer of each source at a time, and do what is due; return the records taken."""
+        """Apply one answer of each source at a time, then do the due work; return the records, and when more is due."""
         took, fetched = 0, found.fetched
         begun_ms = self._context.runtime.monotonic_ms()
         while True:
@@ -216,15 +217,15 @@ class Replicator:
             due_ms = due_work.perform(here.job)
             fetched = more
             if not fetched or not permit.holds():
-                # After a long round the other peers no longer count as connected, though nothing is wrong with them. So
-                # a REQUEST may not have been found due. The next run asks them first.
+                # After a long round the other peers do not count as connected, because their answers are old, so a
+                # REQUEST may not have been found due. The next run asks them first.
                 is_long = self._context.runtime.monotonic_ms() - begun_ms >= limits.CONNECTED_MS
                 return took, 0 if is_long else _next_ms(here, due_ms)
 
     def _pull(
         self, job: PartitionJob, segments: SourceSegments, permit: _RunPermit
     ) -> tuple[int, SourceSegments | None]:
-        """Apply one answer's segments; return their records, and what to apply next of this source."""
+        """Apply one answer's segments; return how many records they had, and the source's next segments."""
         if self._context.stopping.is_set:
             return 0, None
         source = segments.source
@@ -240,14 +241,14 @@ class Replicator:
 
 
 def _next_ms(here: OpenPartition, due_ms: int | None) -> int | None:
-    """Return when the first of what is due later is due: by time, or because a peer had a problem."""
+    """Return in how many ms a later look is due: by time, or because a peer had a problem."""
     pauses = [pause_ms for pause_ms in here.peers.pauses(here.sources) if pause_ms]
     return min([*pauses, *([] if due_ms is None else [due_ms])], default=None)
 
 
 @dataclass(slots=True)
 class _RunPermit:
-    """Whether a run may go on: it has time, and the lease."""
+    """The permit of a run to go on, as long as it has time, and the lease."""
 
     context: Context
     link: Link

@@ -1,18 +1,18 @@
-"""Where pulling from a source goes on, decided from the position in its log and one answer ("Pulling").
+"""The decision where to resume a pull, from the position in the source's log and the source's last answer ("Pulling").
 
-Rule: these functions are pure. Of a life of which nothing was taken, pulling begins at the source's log start, and
-there is no gap. A position counts in its own life alone (I20).
+Rule: these functions are pure. A life of which nothing was taken is pulled from the source's log start, and has no gap.
+A position counts in its own life alone (I20).
 
 Rule: each number is exact. The own records below each listed segment must follow from those before it, so that a
 segment that is missing in an answer is noticed.
 
-Rule: numbers show a gap; offsets do not. A source whose log start passed only records of other regions, and markers,
-has none. Nothing passes a gap but a SKIP, which an operator asks for.
+Rule: numbers show a gap; offsets do not. There is no gap if the source's log start passed only records of other
+regions, and markers. Only a SKIP passes a gap, and an operator asks for it.
 
-Rule: nothing is taken from another history, because new records could have old numbers (I17). The source shows another
-one where its log ends below the position, or below what was looked at beyond it. So it does where the chain value
-before the position, or at the end of the scan note, is another one. Then it was restored from older objects, or is
-another log under its name. Another life of the topic is none: that is taken from its start.
+Rule: nothing is taken from another history, because new records could have old numbers (I17). The source has another
+history if its log ends below the position, or below the end of the scan note, or if the chain value before the
+position, or at the end of the note, is another one. Then the source was restored from older objects, or another log has
+its name. Another life of the topic is not another history, and is pulled from its start.
 
 Not here: the questions themselves; see ``direct_source``. SKIP itself; see ``append.entries.region_markers``.
 """
@@ -30,21 +30,21 @@ from fenceline.regions.link_item import ScanNote
 from fenceline.regions.peer import PeerProblem
 
 ANOTHER_HISTORY = "the source shows another history"  # begins each problem of this kind
-SEGMENT_BYTES_MAX = limits.REPLICATED_AHEAD_BYTES // 2  # of one source segment: twice what a source makes
+SOURCE_SEGMENT_BYTES_MAX = limits.REPLICATED_AHEAD_BYTES // 2  # twice as large as a source makes one
 _WHAT_TO_DO = "create its topic anew, or restore the log from which records were taken"
 
 
 class ResumePoint(NamedTuple):
-    """Where to go on.
+    """The point in a source's log from which to pull, and the segments to look at.
 
     Attributes:
         start: The source offset from which batches are looked at.
-        taken: The own number of the last record taken; of another life, the number below ``start``.
-        number: The own number of the last data record below ``start``. It is ``None`` if ``start`` lies within a
-            segment whose body was not read.
-        entries: The segments with something to look at, below the last stable offset.
-        end: Where the next look begins, if each of these was looked at.
-        chain: The source's chain value there, for its scan note; "" if it is not known.
+        taken: The own number of the last record taken; in another life, the number below ``start``.
+        number: The own number of the last data record below ``start``; ``None`` if ``start`` lies within a segment
+            whose body was not read.
+        entries: The segments to look at, below the last stable offset.
+        end: The source offset at which the next look begins, once each of these was looked at.
+        chain: The source's chain value at ``end``, for its scan note; "" if it is not known.
     """
 
     start: int
@@ -73,12 +73,12 @@ class GapFound(PeerProblem):
 def resume_point(
     partition: int, region: str, position: Origin | None, note: ScanNote | None, answer: SegmentList
 ) -> ResumePoint:
-    """Return where to go on.
+    """Return the point from which to pull.
 
     Args:
-        position: That in the life of the answer; ``None`` if nothing of this life was taken.
-        note: The one that counts for it, from whose end the question was. Without one, the question was from the
-            offset before the position.
+        position: The position in the life of the answer; ``None`` if nothing of this life was taken.
+        note: The scan note that counts for the position, from whose end the source was asked. Without a note, the
+            source was asked from the offset before the position.
 
     Raises:
         AnotherHistory, GapFound: Nothing may be taken.
@@ -99,7 +99,8 @@ def resume_point(
         if position is not None and answer.log_start_own_records < position.count:
             raise PeerProblem(f"the source's numbers contradict each other: number={answer.log_start_own_records}")
         start, number = log_start, answer.log_start_own_records
-    # Of a life of which nothing was taken, the number below the log start: what a note has passed was aborted.
+    # In a life of which nothing was taken, it is the number below the log start, because a note passes aborted records
+    # only.
     taken = position.count if position is not None else answer.log_start_own_records
     end = max(min(answer.position, stable), start)
     if answer.segments and answer.position < answer.segments[-1].next_offset:
@@ -134,10 +135,10 @@ def _place(position: Origin | None, note: ScanNote | None, answer: SegmentList) 
 
 
 def _check(answer: SegmentList, entries: Sequence[SegmentEntry], start: int, number: int | None) -> None:
-    """Check what an answer lists.
+    """Check the segments that an answer lists.
 
     Raises:
-        PeerProblem: It is in no order, or a segment is missing by the numbers.
+        PeerProblem: They are not in order, or a segment is missing by the numbers.
     """
     offset = 0
     for entry in entries:
@@ -145,7 +146,7 @@ def _check(answer: SegmentList, entries: Sequence[SegmentEntry], start: int, num
             raise _unusable(entry, "it is none of the source's own")
         if not offset <= entry.base_offset < entry.next_offset <= answer.bounds.next_offset:
             raise _unusable(entry, "it lies elsewhere")
-        if not 0 < entry.bytes <= SEGMENT_BYTES_MAX:
+        if not 0 < entry.bytes <= SOURCE_SEGMENT_BYTES_MAX:
             raise _unusable(entry, f"it has a size that no segment has: bytes={entry.bytes}")
         if entry.of_origin.own_records > entry.base_offset or entry.records > entry.next_offset - entry.base_offset:
             raise _unusable(entry, f"it has more records than offsets: own_records={entry.of_origin.own_records}")
@@ -161,11 +162,11 @@ def _unusable(entry: SegmentEntry, what: str) -> PeerProblem:
 def gap_of(partition: int, region: str, position: Origin, note: ScanNote | None, answer: SegmentList) -> Gap | None:
     """Return the gap after a position, as the source's answer shows it.
 
-    The records of a gap are counted from the last record taken, aborted ones included. So a SKIP by this number reaches
-    the number that the source's log start has.
+    The records of a gap are counted from the last record taken, aborted ones included, so that a SKIP by this count
+    reaches the number of the source's log start.
 
     Args:
-        note: The one that counts for the position, if there is one.
+        note: The scan note that counts for the position, if there is one.
     """
     looked_to = position.next_offset if note is None else note.to
     number = position.count if note is None else max(note.number, position.count)
@@ -181,7 +182,7 @@ def gap_of(partition: int, region: str, position: Origin, note: ScanNote | None,
 
 
 def shortened(position: Origin, next_offset: int) -> str | None:
-    """Return what is wrong if the source's log ends before the position."""
+    """Return the problem if the source's log ends before the position."""
     if next_offset >= position.next_offset:
         return None
     return (
@@ -191,14 +192,14 @@ def shortened(position: Origin, next_offset: int) -> str | None:
 
 
 def replaced(position: Origin, answer: SegmentList) -> str | None:
-    """Return what is wrong if the segment before the position is another one than was taken.
+    """Return the problem if the segment before the position is not the one that was taken.
 
     Args:
-        answer: Of a question from the offset before the position.
+        answer: The answer from the offset before the position.
     """
     last = position.next_offset - 1
     if not position.chain or last < answer.bounds.log_start_offset:
-        return None  # it is not known, or no longer kept
+        return None  # its chain value is not known, or it is not kept
     holder = holder_of(answer, last)
     if holder is not None and holder.of_origin is not None and holder.of_origin.chain == position.chain:
         return None
@@ -210,7 +211,7 @@ def replaced(position: Origin, answer: SegmentList) -> str | None:
 
 
 def cut_off(note: ScanNote, next_offset: int) -> str | None:
-    """Return what is wrong if the source's log ends before what was looked at."""
+    """Return the problem if the source's log ends before the end of a note."""
     if next_offset >= note.to:
         return None
     return (
@@ -220,10 +221,10 @@ def cut_off(note: ScanNote, next_offset: int) -> str | None:
 
 
 def rewritten(note: ScanNote, answer: SegmentList) -> str | None:
-    """Return what is wrong if the log below the end of a note is another one than was looked at.
+    """Return the problem if the log below the end of a note is not the one that was looked at.
 
     Args:
-        answer: Of a question from ``note.to``.
+        answer: The answer from ``note.to``.
     """
     if not note.chain or answer.chain_before in ("", note.chain) or note.to < answer.bounds.log_start_offset:
         return None  # it is the same, or not known, or no longer kept

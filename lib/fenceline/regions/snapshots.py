@@ -1,12 +1,12 @@
-"""Snapshots: when a REQUEST, a RESPONSE or a SNAPSHOT is due in a partition (PIP-33; DESIGN.md, "Snapshots").
+"""Snapshots: the REQUEST, the RESPONSEs and the SNAPSHOT that are due in a partition (PIP-33; DESIGN.md, "Snapshots").
 
-Rule: what is due is said by the log alone (I23). A clock says only how often REQUESTs come. No snapshot is complete
+Rule: the log alone says which marker is due (I23). A clock says only how often REQUESTs come. No snapshot is complete
 before its SNAPSHOT is in the log, and none completes without an answer of each region that it asked (I21).
 
-Rule: silence ends in silence (I24). No REQUEST is due without new data, or a consumer that moved a cursor here. A
-snapshot that is not final is repeated, ever more slowly.
+Rule: when nothing is appended and no cursor moves, snapshots stop (I24). No REQUEST is due without new data, or a
+consumer that moved a cursor here. A snapshot that is not final is repeated, ever more slowly.
 
-Not here: how answers are folded (``log.region_state``), and how cursors use snapshots (``subscriptions``).
+Not here: the fold of answers (``log.region_state``), and the use of snapshots by cursors (``subscriptions``).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NONE: Mapping[str, str | None] = MappingProxyType({})
 
 
 def request_in(state: PartitionState, now_ms: int, asked: Mapping[str, str | None] = NONE) -> int | None:
-    """Return in how many ms the log lets a REQUEST be due; ``None`` if it needs none: the last final one covers all.
+    """Return in how many ms a REQUEST is due by the log; ``None`` if none is, because the last final one covers all.
 
     Args:
-        asked: The regions that it would ask, each with its topic id, if that is known.
+        asked: The regions that the REQUEST would ask, each with its topic id, if that is known.
     """
     regions = state.regions
     is_due = state.records > regions.covered or (
-        # One that asked more regions than the last final one need not be final, though no record has come.
+        # A REQUEST that asked more regions than the last final one need not be final, even if no record has come.
         state.records > 0 and (regions.repeats > 0 or not set(asked) <= _positions(regions).keys())
     )
     if not is_due and not (state.records and _has_other_lives(regions, asked)):
@@ -46,17 +46,17 @@ def request_in(state: PartitionState, now_ms: int, asked: Mapping[str, str | Non
     if len(waiting) >= limits.SNAPSHOTS_UNANSWERED_MAX:
         return min(asked.time for asked in waiting) + limits.SNAPSHOT_REQUEST_MS - now_ms
     since_ms = now_ms - regions.requested_at
-    if since_ms < 0:  # by a clock that was wrong, then or now: early, and right from then on
+    if since_ms < 0:  # a clock was wrong, then or now: this REQUEST is early, and later ones are in time
         return 0
-    # A peer that shows an old life of its topic for a while costs few snapshots.
+    # Bounded, so that a peer that shows an old life of its topic for a while costs few snapshots.
     pause_ms = _pause_ms(state, has_waiting=bool(waiting)) if is_due else limits.SNAPSHOT_REPEAT_MS_MAX
     return max(pause_ms - since_ms, 0)
 
 
 def _positions(regions: RegionState) -> Positions:
-    """Return those of the newest snapshot.
+    """Return the positions of the newest snapshot.
 
-    It lacks a region that was added or resumed since. In silence, no cursor there would ever move without another one.
+    They lack a region that was added or resumed since, in which no cursor could move without another snapshot.
     """
     return regions.snapshots[-1].positions if regions.snapshots else {}
 
@@ -68,9 +68,10 @@ def _has_other_lives(regions: RegionState, asked: Mapping[str, str | None]) -> b
 
 
 def _waiting(regions: RegionState, now_ms: int, asked: Collection[str]) -> Sequence[OpenSnapshotRequest]:
-    """Return the own REQUESTs, not given up, whose answers, or what these name, are not all here.
+    """Return the own REQUESTs, not given up, for which answers are missing, or records that the answers name.
 
-    One that asked a region which was suspended or removed since may wait for ever. A new one does not ask that region.
+    A REQUEST to a region that was suspended or removed since does not count, because it may wait for ever, and a new
+    one does not ask that region.
     """
     waiting = [one for one in regions.asked if one.local is None and one.is_young(now_ms)]
     return [one for one in waiting if set(one.regions) <= set(asked)]
@@ -81,14 +82,14 @@ def _pause_ms(state: PartitionState, *, has_waiting: bool) -> int:
     if has_waiting:
         return limits.SNAPSHOT_UNANSWERED_MS
     if state.records <= regions.requested_records and regions.repeats:
-        # Nothing has come since: it is due only because the last one was not final.
+        # Nothing has come since the last REQUEST, so another one is due only because that one was not final.
         doubled = limits.SNAPSHOT_MS << min(regions.repeats - 1, 16)
         return min(doubled, limits.SNAPSHOT_REPEAT_MS_MAX)
     return limits.SNAPSHOT_MS
 
 
 def completed(regions: RegionState) -> str | None:
-    """Return the newest REQUEST whose SNAPSHOT is due. It replaces all older ones, so local offsets only grow."""
+    """Return the newest REQUEST whose SNAPSHOT is due. It replaces all older ones, so that local offsets only grow."""
     return next((asked.snapshot_id for asked in reversed(regions.asked) if asked.local is not None), None)
 
 
@@ -107,7 +108,7 @@ def answer(job: PartitionJob, regions: RegionState) -> None:
 
 
 def start(job: PartitionJob, *, snapshot_id: str | None = None) -> str:
-    """Append a REQUEST to the regions that ``PartitionJob.asked`` names, and return its id. No condition is asked for.
+    """Append a REQUEST to the regions that ``PartitionJob.asked`` names, due or not, and return its id.
 
     Args:
         snapshot_id: The id that several partitions share; ``None`` for a fresh one.

@@ -1,24 +1,24 @@
 """The batches of one source segment: checked, numbered, and packed into segments of this region ("Pulling").
 
-Rule: a body must be what its entry says: offsets, size, CRCs, count of records. Of another body nothing is used.
+Rule: a body must agree with its entry in offsets, size, CRCs and count of records. Otherwise nothing of it is used.
 
-Rule: batches are whole, and below the source's last stable offset. Aborted ones are left, and so are markers that do
-not travel.
+Rule: batches are taken whole, and below the source's last stable offset. Aborted batches are left, and so are markers
+that do not travel.
 
-Rule: a batch that is taken has the form of one that a producer here may send. Else readers here would miss records of
-this region, fail, or read the same ones for ever. What comes before such a batch is taken. Nothing after it is, unless
-an operator skips it.
+Rule: a batch that is taken has the form of one that a producer here may send, because otherwise readers here would miss
+records of this region, fail, or read the same ones for ever. The batches before one of another form are taken. Those
+after it are not, unless an operator skips it.
 
-Rule: one segment has up to 1 MiB, or one larger batch. Decompressed it has up to 64 MiB, unless it is of one source
-segment. A third region that takes it on must check it in one go.
+Rule: one segment has up to 1 MiB, or one larger batch. Decompressed it has up to 64 MiB, unless it comes from one
+source segment, because a third region that pulls it must check it in one go.
 
 Rule: a segment's numbers are dense: (count - records, count]. Where aborted records lie between, another segment begins
-(I17). So each record's number is known from its segment alone.
+(I17), so that each record's number is known from its segment alone.
 
-Rule: a segment's position is the offset after the last source batch looked at. With it goes the chain value of the
-source's segment that holds the offset before.
+Rule: a segment's position is the offset after the last source batch looked at, with the chain value of the source's
+segment that holds the offset before.
 
-Not here: how bodies are fetched, and segments appended; see ``apply_source``.
+Not here: fetching bodies, and appending segments; see ``apply_source``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BATCH_REFUSED = "a batch of the source is refused"  # begins each problem of thi
 
 
 class BatchRefused(PeerProblem):
-    """The source's next batch that is to be taken is none that a producer may send.
+    """The source's next batch to take has a form that no producer may send.
 
     Attributes:
         from_offset, to_offset: The batch's, in the source's log.
@@ -60,11 +60,11 @@ class SourceBatch(NamedTuple):
     """A source batch that was looked at.
 
     Attributes:
-        batch: As this region appends it; ``None`` if it is left.
-        records: Its data records; 0 for a marker.
+        batch: The batch as this region appends it; ``None`` if it is left.
+        records: How many data records it has; 0 for a marker.
         number: The own number of the last data record up to its end.
         next_offset: The source offset after it.
-        decoded: What it takes, decompressed, if it is taken.
+        decoded: Its decompressed bytes, if it is taken.
     """
 
     batch: bytes | None
@@ -78,7 +78,7 @@ def framed(entry: SegmentEntry, body: bytes) -> Sequence[tuple[int, BatchHeader]
     """Return (position, header) of each batch of a segment's body. No record is decoded.
 
     Raises:
-        PeerProblem: The body is not what the entry says.
+        PeerProblem: The body does not agree with the entry.
     """
     try:
         batches = list(headers(body))
@@ -112,7 +112,8 @@ def looked_at(
         number: The own number of the last data record below ``start``; ``None`` if it is not known.
 
     Raises:
-        PeerProblem: The body is not what the entry says, or its numbers do not follow ``number``. No batch was yielded.
+        PeerProblem: The body does not agree with the entry, or its numbers do not follow ``number``. No batch was
+            yielded.
         BatchRefused: The batch after those that were yielded.
     """
     assert entry.of_origin is not None
@@ -148,7 +149,7 @@ def passed_on(
         on_decoded: Called with the size of each batch's records, decompressed.
 
     Raises:
-        PeerProblem: The body is not what the entry says, or ``count`` lies within a batch. Or a batch is refused, or
+        PeerProblem: The body does not agree with the entry, or ``count`` lies within a batch. Or a batch is refused, or
             all of them are too large together, decompressed.
     """
     assert entry.of_origin is not None
@@ -163,7 +164,7 @@ def passed_on(
         if not records and not control.travels(_readable_type(entry, body, at, header)):
             raise _unlike(entry, f"a marker in it does not travel: offset={header.base_offset}")
         if records and number <= count:
-            found.clear()  # the markers before it are here, too
+            found.clear()  # the markers before this batch are here, too
             continue
         if records and number - records < count:
             raise _unlike(entry, f"the number lies within a batch: number={count}")
@@ -179,10 +180,10 @@ def passed_on(
 
 
 def _decoded(aborted: _Aborted, body: bytes, at: int, header: BatchHeader) -> int | None:
-    """Return what a batch takes, decompressed, if it is taken; ``None`` if it is left.
+    """Return a batch's decompressed bytes, if it is taken; ``None`` if it is left.
 
     Raises:
-        MalformedBatch: It is to be taken, or may be, and this region cannot take it.
+        MalformedBatch: The batch is to be taken, or may be, and this region cannot take it.
     """
     if header.is_control:
         return header.size if control.travels(marker_type_of(body, at, header)) else None
@@ -192,7 +193,7 @@ def _decoded(aborted: _Aborted, body: bytes, at: int, header: BatchHeader) -> in
 
 
 class _Aborted:
-    """The aborted transactions of a segment, by producer: a source may name many, and each batch asks for its own."""
+    """The aborted transactions of a segment, by producer, because a source may name many, and each batch asks once."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
         self._of: dict[int, tuple[list[int], list[int]]] = {}  # first offsets, and the highest marker up to each
@@ -212,10 +213,10 @@ def marker_type_of(body: bytes, at: int, header: BatchHeader) -> int:
     """Return a marker's type.
 
     Raises:
-        MalformedBatch: It cannot be read, and this region must read it: it travels, or its type is unknown.
+        MalformedBatch: The marker cannot be read, and must be, because it travels, or its type is unknown.
     """
     try:
-        if header.codec:  # no region compresses one, and a small one could take much
+        if header.codec:  # no region compresses a marker, and a small compressed one could decode to much
             raise MalformedBatch("it is compressed")
         marker_type = control.type_of(body, at, header)
         if control.travels(marker_type):
@@ -267,15 +268,15 @@ class Packer:
         self._batches: list[bytes] = []
         self._size = 0
         self._decoded = 0
-        self._coming = 0  # decompressed, of what is taken next
+        self._coming = 0  # the decompressed bytes of the batches that are taken next
         self._records = 0
         self._closed: list[Packed] = []
 
     def make_room(self, decoded: int) -> None:
-        """End the segment that is being packed, if what is taken next would be too much in it, decompressed.
+        """End the segment that is being packed, if the next batches would be too much in it, decompressed.
 
         Args:
-            decoded: The size of what is taken next, decompressed.
+            decoded: The decompressed bytes of the next batches.
         """
         if self._decoded + decoded > limits.REPLICATED_DECODED_BYTES:
             self.close()

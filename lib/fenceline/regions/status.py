@@ -1,11 +1,11 @@
-"""What an operator is shown of a topic in several regions, and what alarms are about (API.md, "Regions").
+"""The status of a topic in several regions for an operator, and the figures of alarms (API.md, "Regions").
 
-Rule: nothing is written. Positions and snapshots come from the logs here. What a peer says comes from this process's
-statuses, or is asked for now if they are older than 2 s. So an answer ends in bounded time, whatever a peer does.
+Rule: nothing is written. Positions and snapshots come from the logs here. A peer's figures come from this process's
+statuses, or from a request to the peer if they are older than 2 s. Requests end in bounded time, whatever a peer does.
 
-Rule: a peer that does not answer counts as behind, by the time since it last did. So the same alarm notices a lost
-region and a slow one. A process that never had an answer counts from the first failure that any process noted in the
-link item. So the alarm goes on where a process does not live long. A suspended region does not count.
+Rule: a peer that does not answer counts as behind by the time since its last answer, so that the same alarm notices a
+lost region and a slow one. A process that never had an answer counts from the first failure that any process noted in
+the link item, so that the alarm goes on where processes do not live long. A suspended region does not count.
 
 Not here: pulling, which keeps the statuses young where it runs; see ``replicator``.
 """
@@ -80,13 +80,13 @@ class ShownTopic:
         )
 
     def region(self, region: str) -> RegionStatus:
-        """Return how far one other region is; as ``status``."""
+        """Return the status of one other region; as ``status``."""
         return self._region(region, self._states())
 
     def _false_claims(self, states: Sequence[PartitionState]) -> Mapping[str, str]:
-        """Return by region what it claims to have had of a third one, which itself shows less.
+        """Return, by region, its claim to have had records of a third region that the third region does not show.
 
-        A snapshot would wait for such records for ever.
+        The operator must know them, because a snapshot waits for such records for ever.
         """
         found: dict[str, str] = {}
         until = self.context.runtime.monotonic_ms() + limits.STATUS_MS
@@ -104,7 +104,7 @@ class ShownTopic:
         return found
 
     def _is_false(self, number: int, origin: str, life: str, count: int) -> bool:
-        """Return True if the origin itself shows fewer records than this; it is asked anew before it is believed."""
+        """Return True if the origin itself shows fewer records than this, also when it is asked once more."""
         peer = self.peers.get(origin)
         if peer is None:
             return False
@@ -189,7 +189,7 @@ class ShownTopic:
         )
 
     def _other_order(self, region: str, statuses: Sequence[PeerStatus]) -> str | None:
-        """Return what is wrong where a region's tables have another order: the same records make another table."""
+        """Return the problem if a region's tables have another order, by which the same records make another table."""
         here = self.item.topic.setting("compaction.order")
         there = {known.topic.order for known in statuses if known.topic is not None} - {None, here}
         if not there:
@@ -200,7 +200,7 @@ class ShownTopic:
         )
 
     def _lenders_problems(self, region: str) -> Iterator[str]:
-        """Yield what keeps a suspended region's records from being taken from each other peer."""
+        """Yield, for each other peer, the problem that keeps a suspended region's records from being taken from it."""
         for name in self.others:
             if name in self.peers and name not in self.item.suspended:
                 hurried = self.peers[name].within(limits.PEER_TIMEOUT_MS)
@@ -214,12 +214,12 @@ class ShownTopic:
                     yield f"{name}: {problem}"
 
     def _ask(self, sources: Sequence[DirectSource | RelaySource]) -> bool:
-        """Ask a peer for each partition whose known is old; return whether there was time for all of them.
+        """Ask a peer for each partition whose known status is old; return whether there was time for all of them.
 
         One partition is asked first. A peer that does not answer for it is not asked for the others.
 
         Args:
-            sources: What is asked of each partition, in order.
+            sources: The source of each partition, in order.
         """
         runtime = self.context.runtime
         until = runtime.monotonic_ms() + limits.STATUS_MS
@@ -238,20 +238,20 @@ class ShownTopic:
     def _fetch(self, source: DirectSource | RelaySource) -> None:
         here, peers = source.partition, source.peers
         if isinstance(source, RelaySource) and peers.link is None:
-            # The peer's log may be long: the look begins where a replicator's ended.
+            # The look begins where a replicator's look ended, because the peer's log may be long.
             peers.learn(Link(self.context, here.topic_id, here.partition).read())
         found = source.fetch()
         if found is None or isinstance(source, RelaySource):
             return
         if peers.status(source.name).problem is None:
-            # A link that is stopped at a batch gives answers. Another process may have noted at which.
+            # A peer whose link is stopped at a batch still answers. Another process may have noted the batch.
             seen = Link(self.context, here.topic_id, here.partition).read().seen.get(source.name)
             if seen is not None and seen.problem is not None and seen.problem.startswith(BATCH_REFUSED):
                 peers.change(source.name, problem=seen.problem)
 
     def _is_young(self, number: int, region: str) -> bool:
         seen_at = self._known(number, region).seen_at
-        return seen_at is not None and 0 <= self.context.runtime.now_ms() - seen_at < limits.STATUS_AGE_MS
+        return seen_at is not None and 0 <= self.context.runtime.now_ms() - seen_at < limits.PEER_STATUS_AGE_MS
 
     def _lag(self, peer: Peer, states: Sequence[PartitionState], statuses: Sequence[PeerStatus]) -> _Lag | None:
         """Return how far a peer that answers is ahead; ``None`` if it does not answer for each partition."""
@@ -276,7 +276,7 @@ class ShownTopic:
         )
 
     def _lag_of_missing(self, peer: Peer, number: int) -> _Lag:
-        """Return the lag of a partition that the topic does not have here: all that the peer keeps in it."""
+        """Return the lag of a partition that the topic does not have here: all records that the peer keeps in it."""
         answer = peer.segments(self.item.topic.name, number, origin="own", offset=None, limit=1)
         if answer is None:
             return _Lag(0, None)
@@ -287,7 +287,7 @@ class ShownTopic:
 
 @dataclass(frozen=True, slots=True)
 class _Lag:
-    """How many records are not here, and when the oldest of them was appended there."""
+    """The number of records that are not here, and the time when the oldest of them was appended there."""
 
     records: int
     oldest_at: int | None
@@ -323,7 +323,7 @@ def _pending(number: int, state: PartitionState) -> Iterator[PendingSnapshot]:
 
 
 def _claims(state: PartitionState) -> Iterator[tuple[str, str, str, int]]:
-    """Yield (claimer, origin, life, number) of each record that an answer names, and that keeps a snapshot waiting."""
+    """Yield (claimer, origin, life, number) of each record that an answer names, and for which a snapshot waits."""
     here = region_state.counts(state.origins)
     for asked in state.regions.asked:
         known = {**here, **region_state.never_here(asked, here)}
@@ -340,7 +340,7 @@ def _with_problem(status: RegionStatus, problem: str | None) -> RegionStatus:
 
 
 def _waiting_for(state: PartitionState, asked: OpenSnapshotRequest) -> Sequence[str]:
-    """Return the regions that have not answered, and those of whose records an answer names more than are here."""
+    """Return the regions that have not answered, and the origins of which an answer names records that are not here."""
     if asked.local is not None:
         return []
     waiting = {region for region in asked.regions if region not in asked.answers}
@@ -352,10 +352,10 @@ def _waiting_for(state: PartitionState, asked: OpenSnapshotRequest) -> Sequence[
 
 
 class AlarmFigures(NamedTuple):
-    """What one look at a partition found.
+    """The figures of alarms, from one look at a partition.
 
     Attributes:
-        gaps: How many links stopped because the source no longer keeps what was not taken.
+        gaps: How many links stopped because the source does not keep records that were not taken.
         other_histories: How many links stopped because the source shows another log than before.
         lag_ms: The age of the oldest record that was not taken, or the time since a silent peer answered; or 0.
     """
@@ -371,11 +371,11 @@ NO_ALARMS = AlarmFigures(0, 0, 0)
 def alarm_figures(
     peers: PartitionPeers, asked: Iterable[str], positions: Mapping[str, Origin], now_ms: int
 ) -> AlarmFigures:
-    """Return what this process knows of a partition.
+    """Return the figures of alarms of a partition, as this process knows them.
 
     Args:
         asked: The peers that are asked.
-        positions: By region, in its log here.
+        positions: By region, the position in its log.
     """
     gaps = others = lag_ms = 0
     for peer in asked:

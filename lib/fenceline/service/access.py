@@ -1,7 +1,7 @@
 """Sessions, claims and ownership by name: the requests for access (API.md, "Sessions and producers", "Ownership").
 
-Rule: each request is judged by items that are read after it arrived. A session that a request here closes is noted for
-the appends of this process, too.
+Rule: each request is judged by items that are read after it arrived. A session that a request of this process closes is
+noted for its appends, too.
 Not here: the protocol of a claim (``access.claims``) and of ownership (``access.ownership``).
 """
 
@@ -74,7 +74,7 @@ class Access:
         sessions.close(self._resolver.partitions, session_id, principal, self._note)
 
     def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Claim:
-        """Take write access, or a place in the line; one in line is polled for ``wait_ms``. See ``Claiming.claim``."""
+        """Claim write access, or a place in the line, which is polled for ``wait_ms``. See ``Claiming.claim``."""
 
         def make(incarnation: Topic) -> Claim:
             producer = self._claiming.claim(incarnation, request, principal, self._deadline())
@@ -82,7 +82,8 @@ class Access:
                 return producer
             with suppress(RetryError, OutcomeUnknownError, CorruptLogError, Unavailable):
                 return self._poll(incarnation, producer.producer_name, producer.session_id, request.wait_ms, principal)
-            # Its place is kept. Only a caller that receives it can poll again, and meet the error then.
+            # The error is ignored, because the producer keeps its place: a caller that receives it can poll again, and
+            # gets the error then.
             return producer
 
         return self._resolver.in_incarnation(topic, make)
@@ -114,7 +115,7 @@ class Access:
         return self._resolver.in_incarnation(topic, listed)
 
     def close_producer(self, topic: str, producer_name: str, session_id: str, *, principal: str = "") -> None:
-        """Close a producer, with what it holds or waits for; see ``claims.producers.close``."""
+        """Close a producer, with all that it holds or waits for; see ``claims.producers.close``."""
 
         def close(incarnation: Topic) -> None:
             partitions = self._resolver.partitions

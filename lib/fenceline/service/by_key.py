@@ -1,7 +1,7 @@
 """Records of one request, each placed in the partition of its key (API.md, "Produce").
 
-Rule: one look at the topic places all of them, and only the incarnation that this look found takes them.
-Records without a key share one partition, chosen at random, as with Kafka's sticky partitioner (KIP-480).
+Rule: one look at the topic places all records, and only the incarnation that this look found takes them. Records
+without a key share one partition, chosen at random, as with Kafka's sticky partitioner (KIP-480).
 
 Not here: the appends. Each share is one batch of one partition, and succeeds or fails by itself.
 """
@@ -42,7 +42,7 @@ class Shares:
     """The records of a request, shared out among the partitions of one incarnation of a topic."""
 
     topic: Topic
-    partitions: Sequence[int]  # of each record, in the order of the request
+    partitions: Sequence[int]  # each record's, in the order of the request
     shares: Sequence[Share]  # by partition
 
 

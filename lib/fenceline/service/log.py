@@ -1,8 +1,8 @@
 """The log service over two stores: an append, and one face for each other capability.
 
-Rule: a face has the requests of one capability, and leaves the work to the packages below. All errors are of
-errors.py: store facts never leave the service. An append needs the modules imported here, and no others. The first
-request for another face imports that face: on Lambda every process begins cold, and most processes only append.
+Rule: a face has the requests of one capability, and leaves the work to the packages below. All errors are those of
+errors.py: store facts never leave the service. An append needs only the modules imported here. The first request for
+another face imports that face, because on Lambda every process begins cold, and most processes only append.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Log:
     """A log service over an object store and an item store. Safe to share between threads.
 
     Args:
-        region: The name of this deployment, stamped on what is produced here.
-        item_age_ms: The greatest age of a topic's item that an append is judged by; with 0 each append looks.
+        region: The name of this deployment, stamped on records that are produced here.
+        item_age_ms: The greatest age of a topic's item by which an append is judged; with 0 each append looks.
         timeout_ms: How long a request works before it gives up.
         create_ms: The longest time that one create may take; no create begins with less time left.
         poll_slots: How many polls are held at once; ``None`` sets no bound.
         peers: The other regions by name; topics may name these, and are replicated from them.
         peer_calls: The runtime of the calls to peers; ``None`` takes ``runtime``.
 
-    All errors are of errors.py; store facts never leave the service.
+    All errors are those of errors.py; store facts never leave the service.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Log:
         self._timeout_ms = timeout_ms
         self._resolver = PartitionResolver(self.context, item_age_ms)
         self.producing = Producing(self.context, self._resolver, item_age_ms, timeout_ms)
-        # Each append needs these two: they are bound, and so cost no call of their own.
+        # Bound, so that they cost no call of their own, because each append needs these two.
         self.append = self.producing.append
         self.note_event = self.context.events.note
 
@@ -103,7 +103,7 @@ class Log:
 
     @property
     def transactions(self) -> Transactions:
-        """Transactional ids, and what their transactions name."""
+        """Transactional ids and their transactions."""
         from fenceline.service.transactions import Transactions
 
         return Transactions(self.context, self._resolver, lambda: self.producing.new_producer_id()[0], self._timeout_ms)
@@ -115,12 +115,12 @@ class Log:
         return Announcer(self.context, self._resolver.partitions)
 
     def _announce(self, subscription: SubscriptionItem, partition: int) -> None:
-        """Send what is due to other regions of a cursor, unless that was done less than a second ago."""
+        """Send a cursor's due moves to other regions, unless that was done less than a second ago."""
         self._announcer.announce(subscription, partition)
 
     @cached_property
     def replication(self) -> Replication:
-        """Topics in several regions: what is replicated, snapshots, suspended regions, gaps."""
+        """Topics in several regions: replication, snapshots, suspended regions, gaps."""
         from fenceline.service.replication import Replication
 
         return Replication(self.context, self._resolver, self._peers, self._timeout_ms, self._peer_calls)
@@ -132,15 +132,15 @@ class Log:
         return Meetings(self._resolver.partitions)
 
     def _held(self, partition: Partition, tail: Tail) -> bool:
-        """End what is due of the transaction that holds a reader up, and return True if it should look anew."""
+        """End the transaction that holds a reader up, if that is due; return True if the reader should look again."""
         return self._meetings.held(partition, tail)
 
     def _pending(self, producer_id: int) -> bool:
-        """End what is due of a transaction with a pending offset, and return True if the look should be repeated."""
+        """End a transaction with a pending offset, if that is due; return True if the caller should look again."""
         return self._meetings.pending(producer_id)
 
     def close(self) -> None:
-        """End long polls early: a server that stops calls this."""
+        """End long polls early, for a server that stops."""
         self.context.stopping.is_set = True
         for partition in self._resolver.partitions.kept():
             with partition.lock:

@@ -1,7 +1,7 @@
 """A partition by its topic's name: reads, offsets, segments, trims, compactions and checkpoints.
 
 Rule: a request follows the name into a new incarnation of the topic. A read as a group is guarded (``guard_group``).
-Each method imports what it needs: on Lambda every process begins cold.
+Each method imports the modules that it needs, because on Lambda every process begins cold.
 Not here: appends (``produce``), and cursors (``subscriptions``).
 """
 
@@ -32,7 +32,7 @@ class PartitionRequests:
     """The partitions of all topics. Safe to share between threads.
 
     Args:
-        held: Ends what is due of the transactions that hold a reader of a partition up; see ``PartitionReader``.
+        held: Ends a due transaction that holds a reader of a partition up; see ``PartitionReader``.
     """
 
     def __init__(self, resolver: PartitionResolver, held: Callable[[Partition, Tail], bool] | None = None) -> None:
@@ -111,7 +111,7 @@ class PartitionRequests:
 
         Args:
             origin: ``own``, or the name of a region.
-            asking: The peers of which one asks; ``None`` if the caller is no peer.
+            asking: The peers, one of which asks; ``None`` if the caller is no peer.
 
         Raises:
             NotAuthorizedError: The topic's regions do not name each of ``asking``.
@@ -132,7 +132,7 @@ class PartitionRequests:
     def producer_states(
         self, topic: str, partition: int, *, start_after: int = -1, limit: int = limits.PRODUCER_STATES_MAX
     ) -> tuple[Sequence[ShownProducerState], bool]:
-        """Return what is known of producers, by id, and whether there are more; see ``producers_at_tail``."""
+        """Return the states of producers, by id, and whether there are more; see ``producers_at_tail``."""
         from fenceline.read.producer_states import producers_at_tail
 
         def states(found: Partition) -> tuple[Sequence[ShownProducerState], bool]:
@@ -148,7 +148,7 @@ class PartitionRequests:
         return self._resolver.with_partition(topic, partition, lambda found: trim(found, before_offset))
 
     def compact(self, topic: str, partition: int) -> None:
-        """Have all below the last stable offset compacted: a small partition now, a large one later by the sweeper.
+        """Have all below the last stable offset compacted, in a small partition now, in a large one by the sweeper.
 
         Raises:
             InvalidRequestError: The topic's ``cleanup.policy`` is not ``compact``. Or its order was altered, and no
@@ -223,10 +223,10 @@ class PartitionRequests:
 
 
 def _check_asking(partition: Partition, asking: Collection[str] | None) -> None:
-    """Check that a partition's topic is replicated to each peer of which one asks.
+    """Check that a partition's topic is replicated to each of the peers, one of which asks.
 
     Raises:
-        NotAuthorizedError: It is not.
+        NotAuthorizedError: The topic is not replicated to each of them.
     """
     if asking is None or (asking and set(asking) <= set(partition.topic.regions)):
         return

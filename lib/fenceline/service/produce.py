@@ -1,11 +1,11 @@
 """Appends to a topic by its name: its incarnation, its configuration, its session, and then the partition's appender.
 
-Rule: a batch is judged by a configuration that may be a little old, but no batch is refused by it. Before a refusal
-the topic's item is read again (DESIGN.md, "Old knowledge of a topic"). The appender judges by the log. What only the
-items know is asked here, beside the queue, so that no batch waits for the admission of another. They know a session's
-principal, whether it was severed, and whether an exclusive session that the log names has ended.
+Rule: accept a batch by the cached configuration, and before refusing it, read the topic's present item (DESIGN.md, "Old
+knowledge of a topic"). The appender judges by the log. Facts that only items have are read here, outside the queue, so
+that no batch waits for the admission of another: a session's principal, whether the session was severed, and whether an
+exclusive session that the log names has ended.
 
-Not here: how records are placed by their keys (``by_key``), and the order of appends (``append.appender``).
+Not here: placing records by their keys (``by_key``), and the order of appends (``append.appender``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class BatchSender(NamedTuple):
-    """The session and the principal of a batch, and when its caller stops waiting, on the monotonic clock."""
+    """The session and the principal of a batch, and the time when its caller stops waiting, on the monotonic clock."""
 
     session: SessionRef | None
     principal: str
@@ -80,7 +80,7 @@ class Producing:
         return Admissions(self._resolver.partitions, self._producer_ids.take)
 
     def deadline(self) -> int:
-        """Return when a request that begins now gives up, on the monotonic clock."""
+        """Return the time when a request that begins now gives up, on the monotonic clock."""
         return self._context.runtime.monotonic_ms() + self._timeout_ms
 
     def append(
@@ -94,13 +94,13 @@ class Producing:
         until_ms: int | None = None,
         topic_id: str | None = None,
     ) -> Appended | None:
-        """Append one batch; acknowledged, it is in the object store and will be read back.
+        """Append one batch. An acknowledged batch is in the object store and will be read back.
 
         Args:
             acks: With 0 the answer is ``None``, whether or not the batch is appended, once its partition was found.
             principal: The sender's, which must be the session's, too; ``""`` without authorization.
             until_ms: When the caller stops waiting, on the monotonic clock; with ``None``, at ``deadline``.
-            topic_id: The one incarnation that may take the batch; with ``None``, the one that the name leads to.
+            topic_id: The one incarnation that may take the batch; with ``None``, the one to which the name leads.
 
         Raises:
             FencelineError: As API.md says under "Produce".
@@ -120,7 +120,7 @@ class Producing:
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = self._resolved(topic, partition, topic_id)
             if topic_id not in (None, known.item.topic.topic_id):
-                break  # another incarnation: its number of partitions may differ
+                break  # another incarnation, whose number of partitions may differ
             try:
                 appended = self._append(known, partition, request, sent, is_new=is_new)
                 return None if acks == 0 else appended
@@ -178,7 +178,7 @@ class Producing:
     def _resolved(self, topic: str, partition: int, topic_id: str | None) -> tuple[Known, bool]:
         """Return the topic as ``PartitionResolver.resolve`` does, or after a look where it seems to lack the partition.
 
-        What is remembered may be older than the look that placed the batch, if another thread's look was slow. An
+        The remembered item may be older than the look that placed the batch, if another thread's look was slow. An
         older item does not show that the topic's object still lacks that partition.
         """
         if topic_id is None:
@@ -193,7 +193,8 @@ class Producing:
         self, known: Known, partition: int, request: AppendRequest, sent: BatchSender, *, is_new: bool
     ) -> Appended:
         if known.item.object_n != known.item.n:
-            # The request that wrote the item crashed before the object. A rebuild must find what is acknowledged here.
+            # The request that wrote the item crashed before the object, from which a rebuild must find the batches that
+            # are acknowledged here.
             topics.make_object(self._context, known.item)
             self._resolver.forget(known.item.topic.name)
         topic = known.item.topic
@@ -202,12 +203,12 @@ class Producing:
         try:
             return self._send(appender, entry, sent)
         except (InvalidProducerEpochError, OutOfOrderSequenceNumberError):
-            # A remembered producer expires by the topic's configuration, which may be old.
+            # Looked at, because a remembered producer expires by the topic's configuration, which may be old.
             entry = prepare(appender.partition.refresh().topic, request, self._context.runtime.now_ms())
             return self._send(appender, entry, sent)
 
     def prepared(self, partition: Partition, topic: Topic, request: AppendRequest, *, is_new: bool) -> BatchEntry:
-        """Judge a request by the topic's configuration. A refusal, and any expectation, needs a look of its own."""
+        """Judge a request by the topic's configuration. A refusal, or an expectation, takes a look of its own."""
         now_ms = self._context.runtime.now_ms
         if not is_new and (self._item_age_ms == 0 or names_expectation(request.expected_offset)):
             topic, is_new = partition.refresh().topic, True
@@ -238,7 +239,7 @@ class Producing:
         try:
             answer = self._append_admitted(appender, _under(entry, status), sent)
         except (ProducerFencedError, SessionExpiredError):
-            # Only a fresh look shows whether the session was severed, or fenced, or granted something since.
+            # Only a fresh read_status shows whether the session was severed, or fenced, or granted access since.
             fresh = status if is_new else sessions.read_status(ref, partition, sent.principal)
             if fresh == status:
                 raise
@@ -265,15 +266,15 @@ class Producing:
                     state = verified_tail(partition).state
                     if (state.session_id, state.topic_epoch) == (answer.session_id, answer.topic_epoch):
                         raise
-                    continue  # I4: a state that is out of date named that session
+                    continue  # I4: the state that named that session was stale
                 entry = replace(entry, terms=entry.terms._replace(ended=ended))
                 continue
             if isinstance(answer, AskCoordinator):
                 try:
                     entry = self._admitted(partition, entry, answer, sent)
                 except FixError:
-                    # I4: the check that asked may have been made behind the log's end. What the log says comes first:
-                    # another writer, the batch itself, a marker.
+                    # I4: the state that asked for admission may be stale. Verify the tail first, because the log may
+                    # have another writer, a marker, or this batch itself.
                     if is_verified or verified_tail(partition).state is known:
                         raise
                     is_verified = True
@@ -282,9 +283,9 @@ class Producing:
             return answer
 
     def _admitted_early(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> BatchEntry:
-        """Return the batch with its admission, where it is asked for while the batch would wait in the queue.
+        """Return the batch with its admission, where that can be asked for while the batch would wait in the queue.
 
-        A refusal is left to the queue's check: what is created meanwhile may be the batch itself.
+        A refusal is left to the queue's check, because the group that is created meanwhile may have the batch itself.
         """
         asked = appender.question(entry)
         if asked is None:

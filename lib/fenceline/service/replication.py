@@ -1,7 +1,7 @@
-"""Topics in several regions by name: what is replicated, snapshots, suspended regions, gaps ("Regions over HTTP").
+"""Topics in several regions by name: replication, snapshots, suspended regions, gaps ("Regions over HTTP").
 
 Rule: a request looks at the topic first, and follows its name into a new incarnation.
-Not here: how records are taken from peers (``regions.replicator``), and what a status shows (``regions.status``).
+Not here: pulling records from peers (``regions.replicator``), and the members of a status (``regions.status``).
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Replication:
         return self._resolver.with_item(topic, lambda item: self._shown(item).status(start_partition, limit))
 
     def suspend(self, topic: str, region: str) -> RegionStatus:
-        """Suspend another region of a topic, and return how far it is; see ``log.topic_suspension``."""
+        """Suspend another region of a topic, and return its status; see ``log.topic_suspension``."""
         return self._switch(topic, region, is_suspended=True)
 
     def resume(self, topic: str, region: str) -> RegionStatus:
-        """Resume another region of a topic, and return how far it is; see ``log.topic_suspension``."""
+        """Resume another region of a topic, and return its status; see ``log.topic_suspension``."""
         return self._switch(topic, region, is_suspended=False)
 
     @translated
@@ -107,7 +107,7 @@ class Replication:
     def _jobs(self, item: TopicItem) -> Sequence[PartitionJob]:
         """Return the job of each partition, with the other regions' topics as they are now.
 
-        Each peer is asked once, unless there is one partition: each region that has the topic has that one.
+        Each peer is asked once, unless there is only one partition, which each region that has the topic has.
         """
         others = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
         asked = others if item.topic.partitions > 1 else []
@@ -130,9 +130,9 @@ class Replication:
         ]
 
     def skip(self, topic: str, partition: int, region: str, to_offset: int) -> int:
-        """Give up what a region no longer keeps, up to its log start, or what is refused here, up to that batch's end.
+        """Give up records that a region no longer keeps, up to its log start, or a refused batch, up to its end.
 
-        Return how many records that are.
+        Return how many records are given up.
 
         Raises:
             InvalidRequestError: There is no such gap or batch, or it ends elsewhere. Nothing was written.
@@ -159,14 +159,14 @@ class Replication:
             outcome = append_marker(
                 appender, SkipEntry(given_up.skip, position, given_up.begins_life), self._timeout_ms
             )
-            # It is outdated, too, if its own create was confirmed too late, or an equal SKIP came first.
+            # A SKIP is outdated, too, if its own create was confirmed too late, or an equal SKIP came first.
             after = here.state.origins.get(region)
             if isinstance(outcome, Marked) or (after is not None and given_up.is_in(after)):
                 return given_up.records
         raise InvalidRequestError("there is no gap any more; another request was faster", field="to_offset")
 
     def _given_up(self, partition: Partition, region: str) -> tuple[Origin | None, _GivenUp | None]:
-        """Return the position in another region's log, and what a SKIP gives up there, as that region shows it now."""
+        """Return the position in another region's log, and the records that a SKIP gives up, as that region is now."""
         verified_tail(partition)
         peer = self._peers.get(region)
         if peer is None:
@@ -191,7 +191,7 @@ class Replication:
                 return position, None if refused is None else _refused(region, position, found, refused)
         raise StoreUnavailableError(f"the gap cannot be compared with the region's log: {problem}")
 
-    # What replicates
+    # For the process that replicates
 
     def partitions(self) -> Iterator[tuple[str, int]]:
         """Yield each partition of the topics that other regions have, too, as (topic, partition).
@@ -213,17 +213,17 @@ class Replication:
 
     @translated
     def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> RunResult:
-        """Take what is missing in a partition, and do what is due there; see ``Replicator.run``."""
+        """Pull the records that a partition lacks, and do the work that is due there; see ``Replicator.run``."""
         return self._replicator.run(topic, partition, until_ms=until_ms, is_alone=is_alone)
 
     def memory_of(self, topic: str, partition: int) -> object:
-        """Return what this process remembers of a partition's end: another object once its log has moved."""
+        """Return this process's state of a partition's end, which is another object once its log has moved."""
         known = self._resolver.remembered(topic, partition)
         return None if known is None else known.state
 
     @translated
     def problems(self, topic: str, partition: int) -> Mapping[str, str]:
-        """Return what was wrong with each peer when it was last asked for a partition.
+        """Return the problem of each peer that had one when it was last asked for a partition.
 
         Raises:
             UnknownTopicOrPartitionError: No such topic or partition.
@@ -234,7 +234,7 @@ class Replication:
 
     @translated
     def alarm_figures(self, topic: str, partition: int) -> AlarmFigures:
-        """Return what an operator's alarms are about, of one partition, as this process last saw its peers.
+        """Return the figures of alarms of one partition, as this process last saw its peers.
 
         Raises:
             UnknownTopicOrPartitionError: No such topic or partition.
@@ -256,12 +256,12 @@ class Replication:
 
 
 class _GivenUp(NamedTuple):
-    """What a SKIP gives up.
+    """The records that a SKIP gives up.
 
     Attributes:
-        records: How many records that are.
+        records: How many they are.
         number: The own number of the last of them.
-        begins_life: As that of ``SkipEntry``.
+        begins_life: As ``begins_life`` of ``SkipEntry``.
     """
 
     skip: Skip
@@ -270,13 +270,13 @@ class _GivenUp(NamedTuple):
     begins_life: bool = False
 
     def is_in(self, position: Origin) -> bool:
-        """Return True if a SKIP of it has moved the position, which may have gone on since."""
+        """Return True if a SKIP of these records has moved the position, which may have gone on since."""
         is_beyond = position.next_offset >= self.skip.to_offset
         return is_beyond and (position.topic_id, position.start) == (self.skip.origin_topic, self.number)
 
 
 def _refused(region: str, position: Origin | None, found: DirectSegments, refused: BatchRefused) -> _GivenUp:
-    """Return what gives a refused batch up, with what lies between the position and it, which is never taken."""
+    """Return the records of a refused batch, with those between the position and it, none of which is ever taken."""
     if position is None or position.topic_id != found.topic_id:
         skip = Skip(region, found.topic_id, found.resume.start, refused.to_offset, refused.number)
         return _GivenUp(skip, refused.number - found.resume.taken, refused.number, begins_life=True)

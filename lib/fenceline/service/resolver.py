@@ -1,7 +1,7 @@
 """Names of topics, resolved to the incarnations that they lead to, and to their partitions.
 
-Rule: a name is resolved by a look at its item. What is remembered of an earlier incarnation is dropped when the log
-itself says that it ended (DESIGN.md, "Old knowledge of a topic"). Store facts become errors here.
+Rule: a name is resolved by a look at its item. The memory of an earlier incarnation is dropped when its log itself says
+that the incarnation has ended (DESIGN.md, "Old knowledge of a topic"). Store facts become errors here.
 
 Not here: the table of partitions (``log.partition``).
 """
@@ -32,7 +32,7 @@ INCARNATIONS_PER_REQUEST = 3  # followed by one request
 
 
 def translated(call: Callable[P, T]) -> Callable[P, T]:
-    """Have a call raise the error for its caller, in place of the fact of a store that it met."""
+    """Have a call raise the error for its caller in place of a store's fact."""
 
     @wraps(call)
     def translating(*args: P.args, **named: P.kwargs) -> T:
@@ -54,22 +54,22 @@ def translated(call: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A topic as a look found it, and when that look began."""
+    """A topic as a look found it, and the moment when that look began."""
 
     item: TopicItem
     seen: Instant
 
 
 class PartitionResolver:
-    """What one process knows of topics. Safe to share between threads.
+    """One process's memory of topics, by name. Safe to share between threads.
 
     Args:
-        item_age_ms: The greatest age of a topic's item that an append is judged by; with 0 each append looks.
+        item_age_ms: The greatest age of a topic's item by which an append is judged; with 0 each append looks.
     """
 
     def __init__(self, context: Context, item_age_ms: int) -> None:
         self._context = context
-        # With 0 each append looks by itself, and that look shows it if the name leads elsewhere by now.
+        # With 0 each append looks by itself, and its look shows if the name leads elsewhere by now.
         self._age_ms = item_age_ms or limits.ITEM_AGE_MS_MAX
         self._lock = context.runtime.lock()
         self._known: dict[str, Known] = {}
@@ -93,7 +93,7 @@ class PartitionResolver:
         return self._context.is_within(self._age_ms, known.seen)
 
     def remembered(self, name: str, partition: int) -> Partition | None:
-        """Return a partition, by what is remembered of its topic; ``None`` if nothing is."""
+        """Return a partition of the topic that is remembered; ``None`` if none is."""
         known = self._known.get(name)
         return None if known is None else self.partition(known.item.topic, partition)
 
@@ -117,10 +117,10 @@ class PartitionResolver:
     def partition(self, topic: Topic, partition: int) -> Partition:
         return self.partitions.get(topic.name, topic.topic_id, partition)
 
-    # Into new incarnations
+    # Calls that follow a name into new incarnations
 
     def with_partition(self, name: str, number: int, use: Callable[[Partition], T]) -> T:
-        """Call ``use`` with a partition of the topic of that name, by what is remembered of it."""
+        """Call ``use`` with a partition of the topic of that name, without a look if the topic is remembered."""
 
         def find() -> TopicItem:
             return self.resolve(name, number)[0].item

@@ -3,7 +3,7 @@
 Rule: each request looks at its topics, and follows them into a new incarnation. A session that reads, acknowledges,
 seeks or commits is judged first, as the group of the subscription's name (DESIGN.md, "Reads and commits as a group").
 
-Not here: how cursors move (``subscriptions.cursors``); the offsets of a group (``subscriptions.group_offsets``,
+Not here: the moves of cursors (``subscriptions.cursors``); the offsets of a group (``subscriptions.group_offsets``,
 ``subscriptions.committed_offsets``).
 """
 
@@ -37,8 +37,8 @@ class Subscriptions:
 
     Args:
         meet: Ends the transaction of a producer where that is due, before offsets are reported as unstable.
-        held: Ends what is due of the transaction that holds a reader of a partition up; see ``PartitionReader``.
-        announce: Sends what is due to other regions of a cursor; it raises nothing.
+        held: Ends a due transaction that holds a reader of a partition up; see ``PartitionReader``.
+        announce: Sends a cursor's due moves to other regions. It raises nothing.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Subscriptions:
         replicate_subscription_state: bool | None = None,
         active_region: Sequence[str | None] = (),
     ) -> tuple[ShownSubscription, bool]:
-        """Create a subscription, or change what is given, and return it, and whether it was created.
+        """Create a subscription, or change its given settings; return it, and whether it was created.
 
         Args:
-            is_latest: A new subscription begins at the last stable offset; if false, at the log start.
-            active_region: Where its consumers should read from now on; ``[None]`` ends an earlier advice.
+            is_latest: Whether a new subscription begins at the last stable offset, and not at the log start.
+            active_region: The region where its consumers should read from now on; ``[None]`` ends an earlier advice.
 
         Raises:
             InvalidRequestError: ``active_region`` is no region of the topic. Nothing was created or changed.
@@ -155,7 +155,7 @@ class Subscriptions:
         """Return records that are not acknowledged; see ``read.read_unacknowledged``.
 
         Args:
-            require_stable: Refuse while an offset is pending there; see ``committed_offsets.check_stable``.
+            require_stable: Whether to refuse while an offset is pending there; see ``committed_offsets.check_stable``.
         """
 
         def use() -> Page:
@@ -233,6 +233,6 @@ class Subscriptions:
         start_after: tuple[str, int] | None = None,
         limit: int = limits.LIST_MAX,
     ) -> tuple[Sequence[CommittedOffset], bool]:
-        """Return what a group has committed, and whether there is more; see ``committed_offsets``."""
+        """Return a group's committed offsets, and whether there are more; see ``committed_offsets``."""
         asked = OffsetQuery(topic, partition, require_stable, start_after, limit)
         return in_incarnations(lambda: committed_offsets.committed(self._context, self.live, group, asked, self._meet))

@@ -1,7 +1,7 @@
 """The end of a topic: marked as going, each partition sealed, then the name freed (DESIGN.md, "Deleted topics").
 
 Rule: nothing follows SEAL in a log, so once all partitions are sealed no append can land in this incarnation. The next
-DELETE, or the sweeper, resumes one that crashed.
+DELETE, or the sweeper, resumes a DELETE that crashed.
 
 Not here: the objects and items that are left, which the sweeper deletes (``sweeper.deleted_topics``).
 """

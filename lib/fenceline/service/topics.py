@@ -1,7 +1,7 @@
 """Topics by name: created, listed, altered, deleted.
 
-Rule: a change is of the live topic, from a look of this request, and this process then forgets what it remembered.
-Not here: the topic's items (``log.topics``), and how the partitions of a deleted topic end (``topic_deletion``).
+Rule: a change is made to the live topic, from a look of this request, and this process then forgets the topic.
+Not here: the topic's items (``log.topics``), and the end of a deleted topic's partitions (``topic_deletion``).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Topics:
         config: Mapping[str, Any] | None = None,
         regions: Sequence[str] | None = None,
     ) -> Topic:
-        """Change what is given; see ``log.topics.alter``."""
+        """Change the given settings; see ``log.topics.alter``."""
         altered = topics.alter(self._context, name, partitions=partitions, config=config, regions=regions)
         self._resolver.forget(name)
         return altered
@@ -74,7 +74,7 @@ class Topics:
 
         Raises:
             UnknownTopicOrPartitionError: No such topic.
-            StoreUnavailableError, ContendedError: The topic was not marked; it is as it was.
+            StoreUnavailableError, ContendedError: The topic was not marked, and is unchanged.
             OutcomeUnknownError: The topic may be marked as deleted, or is, and not every partition is sealed.
         """
         going = topics.mark_going(self._context, name)

@@ -1,8 +1,8 @@
 """Transactions by transactional ids and by the names of topics (API.md, "Producer ids, coordinators, transactions").
 
-Rule: a request looks at the topics that it names. What an addition names is judged after its producer, and the offsets
-of a group before it (DESIGN.md, "The state machine").
-Not here: how a transaction is decided and ended (``transactions``), and batches in one (``produce``).
+Rule: a request looks at the topics that it names. The partitions of an addition are judged after its producer, and the
+offsets of a group before it (DESIGN.md, "The state machine").
+Not here: deciding and ending a transaction (``transactions``), and batches in one (``produce``).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Transactions:
     Errors are those of API.md. `OutcomeUnknownError` asks for the same request again.
 
     Where a method takes a ``principal``, it is the sender's as the gateway authorized it; ``""`` without authorization.
-    What belongs to another one is `NotAuthorizedError`, before anything else of the transaction is judged.
+    A transactional id of another principal is `NotAuthorizedError`, before anything else of the transaction is judged.
 
     Args:
         take_producer_id: Returns a producer id that was never given.
@@ -177,7 +177,7 @@ class Transactions:
         until_ms = self._deadline()
         return EndCoordinator(self._resolver.partitions, self._take_producer_id).end(request, until_ms)
 
-    # What applications have committed
+    # Versions that applications have committed
 
     @translated
     def once(self, app_id: str, *, principal: str = "") -> OnceMark:
@@ -187,14 +187,14 @@ class Transactions:
 
     @translated
     def forget_once(self, app_id: str, *, principal: str = "") -> None:
-        """Forget what an application has committed: any version may be committed again. Twice does no harm."""
+        """Forget an application's version, so that any version may be committed again. Twice does no harm."""
         committed_version.forget(self._context, app_id, lasting(principal))
 
     # Looks, and damage
 
     @translated
     def get(self, transactional_id: str, *, principal: str = "") -> Transaction:
-        """Return a transaction, once what is due of it is done; see ``TransactionCoordinator.get``."""
+        """Return a transaction, after ending it if that is due; see ``TransactionCoordinator.get``."""
         return self._coordinator(principal).get(transactional_id, self._deadline()).shown()
 
     @translated
@@ -238,7 +238,7 @@ class Transactions:
         return TransactionPage(found, has_more, reads.go_on_after if len(found) < limit else None)
 
     def abort_hanging(self, topic: str, partition: int, pair: ProducerPair, *, principal: str = "") -> None:
-        """Abort what a producer has open in a partition where no coordinator knows of it; see ``abort_hanging``."""
+        """Abort a producer's open transaction in a partition, of which no coordinator knows; see ``abort_hanging``."""
         until_ms = self._deadline()
 
         def abort(found: Partition) -> None:
@@ -246,10 +246,10 @@ class Transactions:
 
         self._resolver.with_partition(topic, partition, abort)
 
-    # What an addition names
+    # The partitions of an addition
 
     def _look(self, names: Sequence[str]) -> Mapping[str, Topic | UnknownTopicOrPartitionError]:
-        """Return the live topic of each name, or that there is none."""
+        """Return the live topic of each name, or the error that there is none."""
 
         def look(name: str) -> Topic | UnknownTopicOrPartitionError:
             try:
@@ -262,7 +262,7 @@ class Transactions:
     def _check_producer(
         self, coordinator: TransactionCoordinator, transactional_id: str, pair: ProducerPair, until_ms: int
     ) -> None:
-        """Judge the producer of an addition that will not be made. What is due of its transaction is done first.
+        """Judge the producer of an addition that will not be made. Its transaction is first ended, if that is due.
 
         Raises:
             InvalidProducerIdMappingError, ProducerFencedError: As for an addition.

@@ -143,11 +143,11 @@ def move(context: Context, stored: StoredCursor, cursor: CursorItem) -> Move:
         ThrottledError: It would have more open ranges than a request can read.
     """
     runtime, subscription_id = context.runtime, stored.subscription.subscription_id
-    if len(cursor.acknowledged) > limits.OPEN_RANGES_MAX:
+    if len(cursor.acknowledged) > limits.CURSOR_RANGES_MAX:
         raise ThrottledError(
             "the subscription has too many ranges acknowledged individually; acknowledge what lies between them: "
             f"subscription={stored.subscription.name} partition={stored.partition} "
-            f"ranges_max={limits.OPEN_RANGES_MAX}"
+            f"ranges_max={limits.CURSOR_RANGES_MAX}"
         )
     chunks = lay_out(cursor.acknowledged, stored.chunks, runtime.fresh_id)
     made = [

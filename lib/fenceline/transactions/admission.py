@@ -1,12 +1,13 @@
 """Admission of transactional batches: no batch enters a partition that its transaction does not name ("Admission").
 
 An admission says: at some moment after it was asked for, the coordinator was Ongoing at the batch's epoch and named the
-partition (I12). It is asked for beside the queue, so no batch waits for the admission of another.
+partition (I12). It is asked for outside the queue, so that no batch waits for the admission of another.
 
-Rule: the admissions that wait in this process for one transaction go in one write. One of them leads, for all that had
+Rule: the admissions that wait in this process for one transaction go in one write. One caller leads, for all that had
 asked before its read of the item began.
 
-Not here: which batch needs one, and for how long it holds (``append``); the addition itself (``coordinator``).
+Not here: the batches that need an admission, and the time for which it holds (``append``); the addition itself
+(``coordinator``).
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from fenceline.transactions.item import TopicPartitions
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A partition whose admission was asked for, and the outcome: since when it is admitted, or the refusal."""
+    """A partition whose admission was asked for, and the outcome: the moment of the admission, or the refusal."""
 
     place: TopicPartitions
     outcome: Instant | Exception | None = None
 
 
 class _Of(NamedTuple):
-    """What admissions have in common that go in one write. The refusal of one sender is no other's."""
+    """The common members of admissions that go in one write, the sender among them, because a refusal concerns one."""
 
     transactional_id: str
     pair: ProducerPair
@@ -74,11 +75,11 @@ class Admissions:
         until_ms: int,
         principal: str = "",
     ) -> CoordinatorAnswer:
-        """Return that the transaction names the partition, which is added if it is not in it yet.
+        """Return the admission of a partition, which is added to the transaction if it is not in it yet.
 
         Args:
             principal: The sender's (``principal.lasting``).
-            asked: What the check of the batch said.
+            asked: The question of the batch's check.
             until_ms: When the caller stops waiting, on the monotonic clock.
 
         Raises:
@@ -139,7 +140,7 @@ class Admissions:
     def _ask(self, key: _Of, taken: Sequence[_Waiting], until_ms: int) -> None:
         outcome = self._added(key, taken, until_ms)
         if isinstance(outcome, InvalidRequestError) and len(taken) > 1:
-            # BatchGroups they are too many. Each alone may have room, or be in the transaction already.
+            # Together they are too many. Each alone may have room, or be in the transaction already.
             for one in taken:
                 one.outcome = self._added(key, [one], until_ms)
             return
@@ -147,7 +148,7 @@ class Admissions:
             one.outcome = outcome
 
     def _added(self, key: _Of, taken: Sequence[_Waiting], until_ms: int) -> Instant | Exception:
-        """Add the partitions in one write, and return the moment from which on that is known."""
+        """Add the partitions in one write, and return the moment since when they are known to be admitted."""
         since = self._context.instant()  # I12: before the item is read, and after each of them was asked for
         try:
             coordinator = TransactionCoordinator(self._partitions, self._take_producer_id, key.principal)

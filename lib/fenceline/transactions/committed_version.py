@@ -1,9 +1,9 @@
 """The version that an application has committed: raised by the write that decides its transactions ("Once").
 
-Rule: the version only grows. It is written only together with the decision over the transactions that it counts for, or
-alone where there are none.
+Rule: the version only grows. It is written only together with the decision over the transactions for which it counts,
+or alone where there are none.
 
-Not here: that write (``joint_end``), and what it decides (``decide``).
+Not here: that write (``joint_end``), and its decision (``decide``).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NONE = -1  # the version of an application that has committed none
 
 @dataclass(frozen=True, slots=True)
 class OnceItem:
-    """What an application has committed.
+    """The item of an application's committed version.
 
     Attributes:
-        version: Of the item, not of the application; ``None`` if it is still to be made.
-        principal: The one that has the application, by account and role; ``""`` while none has it.
+        version: The item's version, not the application's; ``None`` if the item is still to be made.
+        principal: The principal that has the application, by account and role; ``""`` while none has it.
     """
 
     mark: OnceMark
@@ -44,7 +44,7 @@ class OnceItem:
             "version": mark.version,
             "note": mark.note,
             "committed_at": mark.committed_at,
-            # A process of before principals drops it: the next end gives it again.
+            # A process of a version without principals drops it, and the next end gives it again.
             **({"principal": self.principal} if self.principal else {}),
         }
         return Put.replacing(keys.once_item(mark.app_id), value, self.version, runtime.fresh_version)
@@ -60,14 +60,14 @@ def judge_application(stored: OnceItem | None, principal: str) -> None:
     """Check that the principal may use the application.
 
     Raises:
-        NotAuthorizedError: It is another principal's.
+        NotAuthorizedError: The application is another principal's.
     """
     if stored is not None:
         judge(stored.principal, principal, f"the application {stored.mark.app_id}")
 
 
 def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int) -> OnceItem:
-    """Return the item with the version that is wanted.
+    """Return the item raised to the wanted version.
 
     Raises:
         AlreadyCommittedError: This version, or a higher one, is stored.
@@ -86,7 +86,7 @@ def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int) -> OnceItem:
 
 
 def read(context: Context, app_id: str, principal: str = "") -> OnceItem | None:
-    """Return what an application has committed; ``None`` where it has committed nothing.
+    """Return an application's committed version; ``None`` where it has committed none.
 
     Raises:
         NotAuthorizedError: The application is another principal's.
@@ -100,7 +100,7 @@ def read(context: Context, app_id: str, principal: str = "") -> OnceItem | None:
 
 
 def forget(context: Context, app_id: str, principal: str = "") -> None:
-    """Delete what an application has committed, so that any version may be committed again. Twice does no harm.
+    """Delete an application's committed version, so that any version may be committed again. Twice does no harm.
 
     Raises:
         NotAuthorizedError: The application is another principal's. Nothing was deleted.

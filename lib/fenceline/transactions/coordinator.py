@@ -3,8 +3,8 @@
 Rule: there is no resident coordinator. Each request reads the item, decides, and writes on the version that was read.
 Any process may serve any request.
 
-Rule: what a request meets prepared it finishes, for as long as its time lasts. Beyond that its answer is
-``CONCURRENT_TRANSACTIONS``, and the same request goes on from there.
+Rule: a request that finds a prepared transaction finishes it, as long as the request's time lasts. After that its
+answer is ``CONCURRENT_TRANSACTIONS``, and the same request, sent again, goes on from there.
 
 Not here: the decisions (``decide``), ends (``joint_end``), the admission of batches (``admission``).
 """
@@ -40,8 +40,8 @@ class TransactionCoordinator:
 
     Each method may raise, besides the errors that it names:
         NotAuthorizedError: The transactional id is another principal's. Nothing was written.
-        ConcurrentTransactionsError: What was met prepared is not finished yet; the same request goes on from there.
-        CorruptLogError: A partition of what was met prepared is damaged. The transaction stays prepared.
+        ConcurrentTransactionsError: A prepared transaction is not finished yet; the same request goes on from there.
+        CorruptLogError: A partition of a prepared transaction is damaged. The transaction stays prepared.
         StoreUnavailableError, ContendedError: Nothing was written.
         OutcomeUnknownError: The store did not answer; the same request again is right in either case.
     """
@@ -53,17 +53,18 @@ class TransactionCoordinator:
         self._principal = principal
 
     def init(self, transactional_id: str, timeout_ms: int, pair: ProducerPair | None, until_ms: int) -> ProducerPair:
-        """Return the next epoch of a transactional id, after the abort of what it has open (KIP-98, KIP-360).
+        """Return the next epoch of a transactional id, after the abort of its open transaction (KIP-98, KIP-360).
 
-        An answer that was lost costs an epoch, unless the request names its pair: then it gets the same pair again.
+        An answer that was lost costs an epoch, unless the request names its pair, because then the repeated request
+        gets the same pair again.
 
         Args:
-            pair: The one that the producer has, to keep its id; ``None`` fences every other instance.
+            pair: The pair that the producer has, to keep its id; ``None`` fences every other instance.
             until_ms: When the caller stops waiting, on the monotonic clock.
 
         Raises:
             InvalidTransactionTimeoutError: ``timeout_ms`` is not between 1 and 900000. Nothing was written.
-            ProducerFencedError: Another instance has the id. Nothing of it was aborted.
+            ProducerFencedError: Another instance has the id. Its transaction was not aborted.
         """
         if not 1 <= timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
             raise InvalidTransactionTimeoutError(
@@ -75,7 +76,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, pair: ProducerPair, places: Sequence[TopicPartitions], until_ms: int
     ) -> None:
-        """Add partitions to the transaction, which begins with the first addition. What is in it costs no write.
+        """Add partitions to the transaction, which begins with the first addition. Partitions in it cost no write.
 
         Raises:
             InvalidProducerIdMappingError, ProducerFencedError: The producer must stop.
@@ -99,7 +100,7 @@ class TransactionCoordinator:
     def extend(self, transactional_id: str, pair: ProducerPair, timeout_ms: int, until_ms: int) -> int:
         """Let no time-out of the ongoing transaction be due before ``timeout_ms`` from now; return until when, in ms.
 
-        It only moves later. Nothing that decides depends on it: a clock that is wrong tries a time-out early (I9).
+        The time only moves later. No outcome depends on it, because a wrong clock only tries a time-out early (I9).
 
         Raises:
             InvalidProducerIdMappingError, ProducerFencedError: The producer must stop.
@@ -110,9 +111,9 @@ class TransactionCoordinator:
         return expires_at
 
     def fence(self, transactional_id: str, until_ms: int) -> tuple[TransactionItem, TransactionItem]:
-        """Abort what is ongoing, fence the producer of the id, and forget its principal; return what it met and left.
+        """Abort the ongoing transaction, fence the producer, forget the principal; return the items before and after.
 
-        It is an operator's request: no principal is asked for. Sent again it fences the producer that has the id then.
+        An operator requests it, so no principal is checked. Repeated, it fences the producer that has the id by then.
 
         Raises:
             TransactionalIdNotFoundError: No transaction has the id.
@@ -122,7 +123,7 @@ class TransactionCoordinator:
         return fence_met(met, fenced), fenced
 
     def get(self, transactional_id: str, until_ms: int) -> TransactionItem:
-        """Return the transaction, after the end of what is due. What cannot be ended now is returned as it is.
+        """Return the transaction, after ending it if that is due. One that cannot be ended now is returned as it is.
 
         Raises:
             TransactionalIdNotFoundError: No transaction has the id.
@@ -139,7 +140,7 @@ class TransactionCoordinator:
     def _carry_out(
         self, transactional_id: str, request: Request, until_ms: int, met: list[TransactionItem] | None = None
     ) -> TransactionItem:
-        """Decide, finish what is prepared then, and judge again, until the request has its answer."""
+        """Decide, finish the item if it is prepared then, and judge again, until the request has its answer."""
         is_behind_decision = False
         while True:
             try:
@@ -160,8 +161,8 @@ class TransactionCoordinator:
     def _decide(self, transactional_id: str, request: Request, met: list[TransactionItem] | None) -> Decision:
         """Decide and write, again where another request was faster, or where the store did not answer.
 
-        After an unanswered write the item is read again. A refusal is final: it says that the pair is not in force, so
-        nothing of the earlier attempt is in effect.
+        After an unanswered write the item is read again. A refusal is final, because it says that the pair is not in
+        force, so that the earlier attempt had no effect.
         """
         attempts = Attempts(self._context.runtime, _WHAT, is_refusal_final=True)
         try:
@@ -173,17 +174,17 @@ class TransactionCoordinator:
         except (StoreUnavailableError, ContendedError) as error:
             if not attempts.is_unknown:
                 raise
-            # There is no new producer id to be had, and that refuses nothing of the earlier attempt.
+            # No new producer id can be had, which says nothing of the earlier attempt.
             raise OutcomeUnknownError(
                 f"the store did not answer, and may have changed {_WHAT}; send the same request again: {error.detail}"
             ) from error
 
 
 def fence_met(judged: Sequence[TransactionItem], fenced: TransactionItem) -> TransactionItem:
-    """Return what a fence met: of all items that it judged the last one that it had not written itself.
+    """Return the item that a fence found: of all items that it judged, the last one that it had not written itself.
 
-    An earlier one lost the race. One with the pair of ``fenced`` is its own, of a write that was not answered, or was
-    fenced before. What it met prepared, it has finished.
+    With an earlier one its write lost the race. An item with the pair of ``fenced`` is its own, by a write that was not
+    answered, or was fenced before. An item that was found prepared has been finished.
     """
     others = [item for item in judged if item.pair != fenced.pair] or judged[:1]
     if len(others) > 1 and others[-2].is_prepared and others[-1].state in (COMPLETE_COMMIT, COMPLETE_ABORT):

@@ -1,15 +1,15 @@
-"""What a request makes of a transaction, or of several: one pure decision over their items ("The state machine").
+"""The decision on a request over one transaction or several, pure over their items ("The state machine").
 
 Rule: a decision is one conditional write, or none. Only ``completed`` changes an item that is prepared, so no time-out
 and no request turns an outcome that is decided into another (I10).
 
-Rule: a pair is given to one request, its repeats apart. The epoch of a fencing abort is given to no producer (I13).
+Rule: a pair is given to one request and its repeats. The epoch of a fencing abort is given to no producer (I13).
 
-Rule: of several transactions all are ended, or none (I26). Each takes END_TXN as alone. The caller is judged first,
-then a repeat, then ``once``, then the members ("Several transactions"). So a repeat is answered as the request was, and
-a version that is committed refuses before any member does.
+Rule: of several transactions all are ended, or none (I26). Each takes END_TXN as if alone. The caller is judged first,
+then a repeat, then ``once``, then the members ("Several transactions"), so that a repeat gets the answer of the first
+request, and a committed version refuses before any member does.
 
-Not here: the write itself (``item_store``), and what follows a write that prepares a transaction (``finish``).
+Not here: the write itself (``item_store``), and the finish after a write that prepares a transaction (``finish``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Init:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A request that adds partitions and groups, or one for an admission. It begins a transaction."""
+    """A request that adds partitions and groups, or asks for an admission. It begins a transaction."""
 
     pair: ProducerPair
     places: Sequence[TopicPartitions] = ()
@@ -95,7 +95,7 @@ class Meet:
     """A look by a process that ends what is due: a GET, a reader or the sweeper ("Meeting a transaction").
 
     Attributes:
-        is_due: The sweeper has judged that an ongoing transaction is due, by other clocks than ``decide``'s.
+        is_due: Whether the sweeper has judged an ongoing transaction due, by other clocks than ``decide``'s.
     """
 
     is_due: bool = False
@@ -103,7 +103,7 @@ class Meet:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """An operator's request that no producer has the id, and that no principal does."""
+    """An operator's request that no producer and no principal has the id."""
 
 
 Request: TypeAlias = Init | Add | Send | Extend | End | Meet | Fence
@@ -111,12 +111,12 @@ Request: TypeAlias = Init | Add | Send | Extend | End | Meet | Fence
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of the item. If it is prepared then, its transaction is finished before anything else.
+    """The decision on an item. If the item is prepared then, its transaction is finished before anything else.
 
     Attributes:
-        item: As it is after this decision.
-        is_change: The item has to be written.
-        is_answer: The request is answered by this item. Otherwise it is judged again, from a fresh read.
+        item: The item after this decision.
+        is_change: Whether the item has to be written.
+        is_answer: Whether this item answers the request. Otherwise the request is judged again, from a fresh read.
         given: The producer id that this write gives to the transactional id, if it gives a new one.
     """
 
@@ -129,7 +129,7 @@ class Decision:
 def needs_producer_id(item: TransactionItem | None, request: Request) -> bool:
     """Return True if the decision may take a new producer id: for an unknown id, or after the last epoch.
 
-    Which ends take one, ``needing_producer_ids`` says.
+    ``needing_producer_ids`` has the ends that take one.
     """
     return isinstance(request, Init) and (item is None or item.producer_epoch >= limits.PRODUCER_EPOCH_MAX)
 
@@ -137,16 +137,16 @@ def needs_producer_id(item: TransactionItem | None, request: Request) -> bool:
 def decide(
     item: TransactionItem | None, request: Request, now_ms: int, *, spare: int | None = None, principal: str = ""
 ) -> Decision:
-    """Return what ``request`` makes of the item; ``None`` is an unknown transactional id.
+    """Return the decision of ``request`` on the item; ``None`` is an unknown transactional id.
 
     Args:
         now_ms: The caller's clock. It only decides whether a time-out is tried (I9).
-        spare: A producer id that was never given, where ``needs_producer_id`` says so.
-        principal: The caller's (``principal.lasting``). ``""`` may do everything, as the operators' requests and the
-            sweeper do.
+        spare: A producer id that was never given, where ``needs_producer_id`` is true.
+        principal: The caller's (``principal.lasting``). ``""``, which operators' requests and the sweeper have, may do
+            everything.
 
     Raises:
-        NotAuthorizedError: The transactional id is another principal's. Nothing changes, what is due included.
+        NotAuthorizedError: The transactional id is another principal's. Nothing changes, not even if an end is due.
         InvalidProducerIdMappingError: The transactional id does not have the producer id. Nothing changes.
         ProducerFencedError: The pair is not the one in force, or no pair is. Nothing changes.
         InvalidTxnStateError: The transaction is in no state for the request. Nothing changes.
@@ -181,13 +181,13 @@ def judge_principal(item: TransactionItem, principal: str) -> None:
     """Check that the principal may use the transactional id.
 
     Raises:
-        NotAuthorizedError: It is another principal's.
+        NotAuthorizedError: The transactional id is another principal's.
     """
     judge(item.principal, principal, "the transactional id")
 
 
 def completed(item: TransactionItem, now_ms: int) -> Decision:
-    """Return what a prepared transaction becomes once its markers are durable and its offsets are settled."""
+    """Return the decision on a prepared transaction once its markers are durable and its offsets are settled."""
     following, given = item.pair, item.next_producer_id
     if given is not None:
         following = ProducerPair(given, 0)
@@ -199,7 +199,7 @@ def check_limits(item: TransactionItem) -> TransactionItem:
     """Return the item, if a transaction may have as many members.
 
     Raises:
-        InvalidRequestError: It may not.
+        InvalidRequestError: The item has too many.
     """
     counts = (
         ("partitions", sum(len(one.partitions) for one in item.partitions), limits.TRANSACTION_PARTITIONS_MAX),
@@ -255,7 +255,7 @@ def _init(item: TransactionItem | None, request: Init, now_ms: int, spare: int |
 
 
 def _end(item: TransactionItem | None, request: End, now_ms: int, spare: int | None) -> Decision:
-    """Decide an outcome. Until another request meets its time-out, the transaction's own end may still win."""
+    """Decide an outcome. Also after its time-out a transaction's own end wins, until another request aborts it."""
     # model: Transaction, "ended answers a repeat"
     if item is not None and item.ended == request.pair:
         if request.is_commit != (item.state in (PREPARE_COMMIT, COMPLETE_COMMIT)):
@@ -264,7 +264,7 @@ def _end(item: TransactionItem | None, request: End, now_ms: int, spare: int | N
     found = _mapped(item, request.pair)
     _check_epoch(found, request.pair)
     if found.is_prepared:
-        raise _fenced(found, request.pair)  # no producer was given this epoch yet
+        raise _fenced(found, request.pair)  # this epoch was given to no producer yet
     if found.state == ONGOING:
         state = PREPARE_COMMIT if request.is_commit else PREPARE_ABORT
         is_last = found.producer_epoch == limits.PRODUCER_EPOCH_MAX
@@ -302,7 +302,7 @@ def _fence(item: TransactionItem | None, now_ms: int) -> Decision:
     if found.is_fenced:
         freed = replace(found, principal="", updated_at=now_ms)
         return Decision(freed, is_change=True) if found.principal else Decision(found)
-    # As after a fencing abort, also beyond the last epoch: the next request for an id takes a new producer id.
+    # As after a fencing abort, also beyond the last epoch, because the next request for an id takes a new producer id.
     pair = ProducerPair(found.producer_id, found.producer_epoch + 1)
     fenced = _emptied(found, pair, COMPLETE_ABORT, now_ms)
     return Decision(replace(fenced, ended=None, kept=None, is_fenced=True, principal=""), is_change=True)
@@ -315,7 +315,7 @@ def _send(item: TransactionItem, request: Send) -> Decision:
 
 
 def _extend(item: TransactionItem, request: Extend, now_ms: int) -> Decision:
-    """Move the time-out, later only (I28): a slow request, or a clock that is behind, shortens no earlier extension."""
+    """Move the time-out, later only (I28), so that a slow request, or a slow clock, shortens no earlier extension."""
     if item.state != ONGOING:
         raise _wrong_state(item, "no transaction is under way")
     expires_at = now_ms + request.timeout_ms
@@ -338,7 +338,7 @@ def _add(item: TransactionItem, request: Add, now_ms: int) -> Decision:
     return Decision(check_limits(replace(added, updated_at=now_ms)), is_change=True)
 
 
-# What they share
+# Shared by the requests
 
 
 def _known(item: TransactionItem | None) -> TransactionItem:
@@ -382,7 +382,7 @@ def _fencing_abort(
 ) -> Decision:
     """Return the abort that leaves the epoch to the markers alone (I13).
 
-    After the last epoch it takes no new producer id: the next request for an id does.
+    After the last epoch it takes no new producer id, because the next request for an id does.
     """
     aborted = replace(
         item,
@@ -406,7 +406,7 @@ def _next_pair(item: TransactionItem, spare: int | None) -> tuple[ProducerPair, 
 
 
 def _emptied(item: TransactionItem, pair: ProducerPair, state: str, now_ms: int) -> TransactionItem:
-    """Return the item in ``state`` with ``pair``, and with nothing in a transaction."""
+    """Return the item in ``state`` with ``pair``, and with no members of a transaction."""
     return replace(
         item,
         producer_id=pair.producer_id,
@@ -441,7 +441,8 @@ class JointEnd:
     """A request for one outcome of all members, and for a version to be raised with it.
 
     Attributes:
-        is_passing_over: A member without a transaction under way is passed over. Otherwise it is judged as alone.
+        is_passing_over: Whether a member without a transaction under way is passed over. Otherwise it is judged as if
+            alone.
         principal: The caller's (``principal.lasting``).
     """
 
@@ -453,13 +454,13 @@ class JointEnd:
 
     @property
     def is_of_one(self) -> bool:
-        """Return True if the request is about one transaction and nothing else: then no error names its member."""
+        """Return True if the request is about one transaction and nothing else, so that no error names its member."""
         return self.once is None and not self.is_passing_over
 
 
 @dataclass(frozen=True, slots=True)
 class SeenTransactions:
-    """What a request over several transactions has read."""
+    """The items that a request over several transactions has read."""
 
     items: Mapping[str, TransactionItem] = field(default_factory=dict)  # by transactional id: those that exist
     once: OnceItem | None = None
@@ -467,10 +468,10 @@ class SeenTransactions:
 
 @dataclass(frozen=True, slots=True)
 class EndsDecision:
-    """What becomes of the members, in their order, and of the application's version.
+    """The decisions on the members, in their order, and on the application's version.
 
     Attributes:
-        once: To be written with the members; ``None`` if it stays as it is.
+        once: The item to be written with the members; ``None`` if it stays as it is.
     """
 
     members: Sequence[Decision]
@@ -482,7 +483,7 @@ class EndsDecision:
 
 
 def needing_producer_ids(seen: SeenTransactions, request: JointEnd) -> list[str]:
-    """Return the transactional ids whose end takes a new producer id: it is at the last epoch."""
+    """Return the transactional ids whose end takes a new producer id, because they are at the last epoch."""
     needing: list[str] = []
     for member in request.members:
         item = seen.items.get(member.transactional_id)
@@ -500,21 +501,21 @@ def decide_ends(
     spares: Mapping[str, int] | None = None,
     is_resumed: bool = False,
 ) -> EndsDecision:
-    """Return what ``request`` makes of all of its members and of ``once``.
+    """Return the decision of ``request`` on all of its members and on ``once``.
 
     Args:
-        spares: A producer id that was never given, for each that ``needing_producer_ids`` says.
-        is_resumed: An earlier attempt of this request was not answered by the store.
+        spares: A producer id that was never given, for each transactional id of ``needing_producer_ids``.
+        is_resumed: Whether an earlier attempt of this request was not answered by the store.
 
     Raises:
         NotAuthorizedError: A member, which the error's ``transactional_id`` names, or the application is another
             principal's. Nothing changes.
         AlreadyCommittedError: The version, or a higher one, is committed. Nothing changes.
-        InvalidProducerIdMappingError, ProducerFencedError, InvalidTxnStateError: Of the member that the error's
-            ``transactional_id`` names, where there may be several. Nothing changes.
+        InvalidProducerIdMappingError, ProducerFencedError, InvalidTxnStateError: The member that the error's
+            ``transactional_id`` names, where there may be several, is refused. Nothing changes.
         InvalidRequestError: The items are too large for one write. Nothing changes.
     """
-    if request.is_of_one:  # there is nothing that it must agree with
+    if request.is_of_one:  # no other member, and no version, must agree with it
         (member,) = request.members
         item, spare = seen.items.get(member.transactional_id), (spares or {}).get(member.transactional_id)
         end = End(member.pair, request.is_commit)
@@ -531,7 +532,7 @@ def decide_ends(
     # model: Once, "a version alone answers its repeat"
     # model: Once, "a version is no evidence for a member under way"
     if is_resumed and is_whole and not is_under_way and _is_raised(seen, request):
-        return EndsDecision(decisions)  # no transaction depends on which request raised it
+        return EndsDecision(decisions)  # no transaction depends on which request raised the version
     once = None if request.once is None else raised(seen.once, request.once, now_ms)
     for member, verdict in zip(request.members, verdicts, strict=True):
         if isinstance(verdict, FencelineError):
@@ -540,7 +541,8 @@ def decide_ends(
         what = "others of the request are still under way" if is_under_way else "not with this version of once"
         raise _named(InvalidTxnStateError(f"the transaction was ended before, and {what}"), repeats[0])
     if once is None and not is_under_way:
-        # A late repeat of it would end half of what has begun with these pairs meanwhile.
+        # Refused, because a late repeat of the request would end some of the transactions that have begun with these
+        # pairs meanwhile, and not the others.
         # model: Once, "an end of nothing is refused"
         nothing = InvalidTxnStateError("no member has a transaction under way, so there is nothing to end")
         raise _named(nothing, request.members[0])
@@ -552,7 +554,7 @@ def decide_ends(
 
 
 def _judge_principals(seen: SeenTransactions, request: JointEnd) -> None:
-    """Judge the caller before anything else, also where a member is passed over, and where the request is a repeat.
+    """Judge the caller before anything else, also for a member that is passed over, and for a repeat.
 
     Raises:
         NotAuthorizedError: A member or the application is another principal's.
@@ -570,7 +572,7 @@ def _judge_principals(seen: SeenTransactions, request: JointEnd) -> None:
 def _judged(
     seen: SeenTransactions, request: JointEnd, member: TransactionMember, now_ms: int, spares: Mapping[str, int]
 ) -> Decision | FencelineError:
-    """Return what the request makes of one member, or why it is refused."""
+    """Return the decision on one member, or its refusal."""
     item = seen.items.get(member.transactional_id)
     if item is not None and request.is_passing_over and _is_idle(item, member):
         return Decision(item)
@@ -592,13 +594,13 @@ def _is_ended(seen: SeenTransactions, member: TransactionMember) -> bool:
 
 
 def _is_committed(seen: SeenTransactions, request: JointEnd) -> bool:
-    """Return True if the version, or a higher one, is stored; or if none is asked for."""
+    """Return True if the version, or a higher one, is stored, or if none is asked for."""
     wanted, stored = request.once, seen.once
     return wanted is None or (stored is not None and stored.mark.version >= wanted.version)
 
 
 def _is_raised(seen: SeenTransactions, request: JointEnd) -> bool:
-    """Return True if what is stored is what the request would have stored."""
+    """Return True if the stored version and note are those of the request."""
     wanted, stored = request.once, seen.once
     if wanted is None or stored is None:
         return False
@@ -606,7 +608,7 @@ def _is_raised(seen: SeenTransactions, request: JointEnd) -> bool:
 
 
 def _named(error: FencelineError, member: TransactionMember) -> FencelineError:
-    """Return the error, with the member that it is about."""
+    """Return the error with the name of its member."""
     name = member.transactional_id
     return type(error)(f"{error.detail} transactional_id={name}", **{**error.extra, "transactional_id": name})
 
@@ -616,9 +618,9 @@ def _check_size(decision: EndsDecision) -> None:
         return  # each item is small enough by itself
     items = [one.item for one in decision.members]
     sizes = [item_size.size_of(keys.transaction_item(one.transactional_id), one.to_value()) for one in items]
-    if sum(sizes) > limits.END_BYTES_MAX:
+    if sum(sizes) > limits.JOINT_END_BYTES_MAX:
         raise InvalidRequestError(
-            f"the transactions of one end have together at most {limits.END_BYTES_MAX} bytes of names; end fewer of "
-            f"them at once: bytes={sum(sizes)}",
+            f"the transactions of one end have together at most {limits.JOINT_END_BYTES_MAX} bytes of names; end fewer "
+            f"of them at once: bytes={sum(sizes)}",
             field="transactions",
         )

@@ -1,12 +1,13 @@
-"""Meeting a transaction: a process that meets an open one ends what is due ("Meeting a transaction").
+"""Meeting a transaction: a process that finds an open transaction ends it if that is due ("Meeting a transaction").
 
-Rule: Ongoing past its time-out is aborted, on the version that was read, and what is prepared is finished. The clock
-only decides when that is tried (I9). One write decides (I10).
+Rule: an ongoing transaction past its time-out is aborted, on the version that was read, and a prepared one is finished.
+The clock only decides when that is tried (I9). One write decides (I10).
 
 Rule: a reader meets at most one transaction a second for each partition of this process, and works on it for 2 s. It
-leaves what is younger than 1 s: the producer's own request is likely at work.
+leaves a transaction that is younger than 1 s, because the producer's own request is likely at work.
 
-Not here: the requests of producers (``coordinator``), and what hangs, which no process ends by itself (``hanging``).
+Not here: the requests of producers (``coordinator``); hanging transactions, which no process ends by itself
+(``hanging``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fenceline.transactions.finish import finish
 from fenceline.transactions.item import TransactionItem
 
 _PAUSE_MS = 1_000  # between two meetings of a partition's readers in one process
-_PAUSES_MAX = 10_000  # remembered: as many as a process remembers partitions
+_PAUSES_MAX = 10_000  # remembered, as many as a process remembers partitions
 
 
 def meet_producer(
@@ -38,7 +39,7 @@ def meet_producer(
     is_young: Callable[[TransactionItem], bool] = lambda _: False,
     is_due: Callable[[TransactionItem], bool] | None = None,
 ) -> bool:
-    """End what is due of the transaction of a producer id, and return whether anything has ended.
+    """End the transaction of a producer id, if that is due, and return whether it has ended.
 
     Args:
         until_ms: When the caller stops waiting, on the monotonic clock.
@@ -47,9 +48,9 @@ def meet_producer(
         is_due: Returns True for one that is due, where this process's own clock alone does not decide that.
 
     Raises:
-        ConcurrentTransactionsError: Some of it is left, which the next process to meet it does.
+        ConcurrentTransactionsError: A part of the end is left to the next process that meets the transaction.
         CorruptLogError: A partition is damaged, and has no marker.
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: The item store; what is due may not have begun.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The item store; the end may not have begun.
     """
     context = partitions.context
     attempts = Attempts(context.runtime, "the transaction", is_refusal_final=True)
@@ -78,9 +79,9 @@ class Meetings:
         self._met_at: OrderedDict[Hashable, int] = OrderedDict()  # on the monotonic clock, the oldest first
 
     def held(self, partition: Partition, tail: Tail) -> bool:
-        """End what is due of the transaction at the LSO; return True if the reader should look at the partition anew.
+        """End the transaction at the LSO, if that is due; return True if the reader should look at the partition again.
 
-        What goes wrong here is no failure of the reader's request: its answer is right, and only ends at the LSO.
+        A failure here is no failure of the reader's request, whose answer is right, and only ends at the LSO.
         """
         at_lso = next(iter(tail.state.open_transactions.items()), None)
         if at_lso is None or self._is_young(at_lso[1].time):
@@ -89,14 +90,14 @@ class Meetings:
         return self._met(place, at_lso[0], first=place) or partition.state is not tail.state
 
     def pending(self, producer_id: int) -> bool:
-        """End what is due of the transaction of a pending offset; return True if the reader should look anew."""
+        """End the transaction of a pending offset, if that is due; return True if the reader should look again."""
         return self._met(producer_id, producer_id)
 
     def _met(self, turn: Hashable, producer_id: int, *, first: tuple[str, int] | None = None) -> bool:
         now = self._context.runtime.monotonic_ms()
         if not self._takes_turn(turn, now):
             return False
-        # No create is begun after this time. One that was begun before it may take as long as any.
+        # No create begins after this time. A create that began before it may take as long as any.
         until_ms = now + limits.MEETING_MS + self._context.create_ms
         try:
             return meet_producer(self._partitions, producer_id, until_ms, first=first, is_young=self._is_left)
@@ -104,7 +105,7 @@ class Meetings:
             return False  # the next reader, or the sweeper, meets it again
 
     def _takes_turn(self, turn: Hashable, now: int) -> bool:
-        """Return True if the last turn is a second ago: this one begins now."""
+        """Return True if the last turn is a second ago, so that this one begins now."""
         with self._lock:
             last = self._met_at.get(turn)
             if last is not None and now - last < _PAUSE_MS:
@@ -120,5 +121,5 @@ class Meetings:
         return since is not None and self._is_young(since)
 
     def _is_young(self, since_ms: int) -> bool:
-        # Either way: a time that is ahead by days keeps no reader waiting for days.
+        # In both directions, so that a time that is ahead by days keeps no reader waiting for days.
         return abs(self._context.runtime.now_ms() - since_ms) < limits.MEETING_AGE_MS

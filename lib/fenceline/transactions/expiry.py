@@ -2,13 +2,13 @@
 
 DESIGN.md, "The state machine".
 
-Rule: only a transaction that is Empty or Complete* expires: none of its markers and pending offsets is still to come.
-The item of the transactional id and that of its producer id are deleted in one item transaction, at the versions that
-were read. So an id that a request took up meanwhile keeps both.
+Rule: only a transaction that is Empty or Complete* expires, because then no marker and no pending offset of it is still
+to come. The item of the transactional id and that of its producer id are deleted in one item transaction, at the
+versions that were read, so an id that a request used meanwhile keeps both.
 
 Rule: a walk reads a bounded page of one shard at a time. A place says where the next page begins, in any process.
 
-Not here: which round of the sweeper walks (``sweeper.sweep``).
+Not here: the choice of the sweeper's rounds that walk (``sweeper.sweep``).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def expire_transactions(context: Context, items: Sequence[Item], *, now_ms: int,
             going.append(Delete(known.key, known.version))
         try:
             context.items.write(going)
-        except VersionMoved:  # a request took the id up meanwhile, or another run was faster
+        except VersionMoved:  # a request used the id meanwhile, or another run was faster
             return 0
         return len(going)
 
@@ -111,7 +111,8 @@ def expire_transactions(context: Context, items: Sequence[Item], *, now_ms: int,
 def expire_producer_ids(context: Context, items: Sequence[Item], *, now_ms: int, budget: Budget) -> None:
     """Delete those of these items of producer ids that were given long ago, and whose id has another producer id now.
 
-    The id got another one after the last epoch of the earlier one. By then everything of the earlier one had ended.
+    The transactional id got another producer id after the last epoch of the earlier one, when all transactions of the
+    earlier one had ended.
 
     Args:
         now_ms: The clock by which they expire.
@@ -121,7 +122,7 @@ def expire_producer_ids(context: Context, items: Sequence[Item], *, now_ms: int,
     """
     found = {item.key: producer_id_from_item(item) for item in items}
     old = {key: one for key, one in found.items() if now_ms - one.given_at >= limits.TRANSACTIONAL_ID_MS}
-    # Read after the items above: a producer id that is the present one here was the present one then.
+    # Read after the items above, so that a producer id that is the present one here was the present one then.
     ids = sorted({one.transactional_id for one in old.values()})
     transactions = context.read_items([keys.transaction_item(transactional_id) for transactional_id in ids])
     present = {transaction_from_item(item).producer_id for item in transactions.values()}

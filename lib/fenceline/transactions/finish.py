@@ -3,10 +3,10 @@
 Rule: Complete* is written only once every marker is durable and every pending offset is settled (I12, I14). Only that
 write changes an item that is prepared (I10).
 
-Rule: no finisher needs a lease. A marker is judged at exactly its offset, a pending offset is settled once, and one
-Complete* wins. So several processes may finish one transaction, and one that thaws late changes nothing.
+Rule: no finisher needs a lease. Several processes may finish one transaction, and one that thaws late changes nothing,
+because a marker is judged at exactly its offset, a pending offset is settled once, and one Complete* wins.
 
-Not here: the decision (``decide``), and which request finishes which transaction (``coordinator``, ``joint_end``,
+Not here: the decision (``decide``), and the requests that finish a transaction (``coordinator``, ``joint_end``,
 ``end_due``).
 """
 
@@ -37,12 +37,12 @@ def finish(
     """Finish a prepared transaction, and return its item as it is then: Complete*.
 
     Args:
-        item: As it was read or written, PrepareCommit or PrepareAbort.
+        item: The item as it was read or written, PrepareCommit or PrepareAbort.
         until_ms: When the caller stops waiting, on the monotonic clock.
         first: The (topic_id, partition) whose marker comes before the others.
 
     Raises:
-        ConcurrentTransactionsError: Some of it is left, which the next finisher does.
+        ConcurrentTransactionsError: A part is left to the next finisher.
         CorruptLogError: A partition is damaged, and has no marker. The transaction stays prepared.
     """
     return finish_all(partitions, [item], until_ms, first=first)[0]
@@ -57,7 +57,7 @@ def finish_all(
 ) -> Sequence[TransactionItem]:
     """Finish those of the transactions that are prepared, and return all items as they are then; see ``finish``.
 
-    One that a damaged partition keeps prepared holds up none of the others.
+    A transaction that a damaged partition keeps prepared holds up none of the others.
     """
     context = partitions.context
     endings = [_Ending(partitions, item, until_ms) for item in items if item.is_prepared]
@@ -91,7 +91,7 @@ def unfinished(why: str) -> ConcurrentTransactionsError:
 
 
 class _Ending:
-    """What the markers of one transaction have in common."""
+    """The ending of one transaction, shared by its parts."""
 
     def __init__(self, partitions: Partitions, item: TransactionItem, until_ms: int) -> None:
         self.partitions = partitions
@@ -103,7 +103,7 @@ class _Ending:
         self.is_past = False  # True once the item is no longer prepared with this outcome: then every part is done
 
     def is_still_prepared(self) -> bool:
-        """Return True if the item still says so: then no marker of a later transaction is in any log."""
+        """Return True if the item is still prepared, so that no marker of a later transaction is in any log."""
         found = item_store.read(self.context, self.item.transactional_id)
         if found is None or not is_same_outcome(found, self.item):
             self.is_past = True
@@ -120,7 +120,7 @@ class _Part(NamedTuple):
 def _places(
     endings: Sequence[_Ending], first: tuple[str, int] | None
 ) -> Sequence[tuple[_Ending, TopicPartitions, int]]:
-    """Return the places of all markers. Those of one partition follow each other, so that they share a segment."""
+    """Return the places of all markers, those of one partition one after the other, so that they share a segment."""
     places = [(one, place, number) for one in endings for place in one.item.partitions for number in place.partitions]
     if len(endings) > 1:
         places.sort(key=lambda place: (place[1].topic_id, place[2]))
@@ -130,7 +130,7 @@ def _places(
 def _make(context: Context, kinds: Sequence[Sequence[_Part]], until_ms: int) -> None:
     """Do the parts, those of each kind in order and 32 at a time, and note why some are not done.
 
-    A part that takes long holds up none of the others. None is begun with less time left than a create may take.
+    A part that takes long holds up none of the others. No part begins with less time left than a create may take.
     """
     runtime, lock = context.runtime, context.runtime.lock()
 
@@ -156,7 +156,7 @@ def _make(context: Context, kinds: Sequence[Sequence[_Part]], until_ms: int) -> 
 
 
 def is_same_outcome(found: TransactionItem, item: TransactionItem) -> bool:
-    """Return True if ``found`` is prepared with the pair and the outcome of ``item``: each is prepared once (I10)."""
+    """Return True if ``found`` is prepared with the pair and the outcome of ``item``. Each is prepared once (I10)."""
     return found.pair == item.pair and found.state == item.state
 
 
@@ -169,8 +169,8 @@ def _end(ending: _Ending, place: TopicPartitions, number: int) -> Exception | No
             answer = appender.append(entry, ending.until_ms)
             if not isinstance(answer, AskCoordinator):
                 return None
-            # "Ending a transaction": the item is read after the fold that the marker was judged by. A later marker of
-            # this producer, whose item has expired there, must not be followed by this one (I12).
+            # "Ending a transaction": the item is read after the fold by which the marker was judged, because a later
+            # marker of this producer, whose item has expired there, must not be followed by this one (I12).
             asked = context.instant()
             if ending.is_still_prepared():
                 entry = replace(entry, prepared=CoordinatorAnswer(context, asked, answer.seen))
@@ -183,7 +183,8 @@ def _end(ending: _Ending, place: TopicPartitions, number: int) -> Exception | No
 
 def _settle(context: Context, item: TransactionItem, cursors: SubscriptionCursors, number: int) -> Exception | None:
     """Settle one cursor; return why it is not done."""
-    # Only here: a batch whose admission meets a prepared transaction without offsets loads nothing of subscriptions.
+    # Imported here, so that a batch whose admission finds a prepared transaction without offsets loads nothing of
+    # subscriptions.
     from fenceline.transactions import pending_offsets
 
     try:

@@ -1,13 +1,13 @@
 """Hanging transactions: open in a partition, and no coordinator will ever end them ("Hanging transactions").
 
-Rule: admission and the order of an ending make a hanging transaction impossible; damage may not. No program ends one by
-itself. Its batch may have come late, or its marker may be lost, and no program can tell which. The sweeper and
-``verify`` report it, and an operator may abort it.
+Rule: admission and the order of an ending make a hanging transaction impossible; only damage makes one. No program ends
+it by itself, because its batch may have come late, or its marker may be lost, and no program can find out which. The
+sweeper and ``verify`` report it, and an operator may abort it.
 
-Rule: items are read first, then the log. Every marker is durable before its transaction is complete (I12). So what the
-items call past, and a later look at the log shows open, hangs.
+Rule: items are read first, then the log. Every marker is durable before its transaction is complete (I12), so a
+transaction that is past by the items, and open by a later look at the log, hangs.
 
-Not here: what is due, and is ended by each process that meets it (``end_due``).
+Not here: transactions that are due, which each process that meets them ends (``end_due``).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from fenceline.transactions.item import (
 
 
 class FoundProducerId(NamedTuple):
-    """What a producer id leads to."""
+    """The items to which a producer id leads."""
 
     known: ProducerIdItem | None  # the item of the producer id
-    item: TransactionItem | None  # of the transactional id that it was given to
+    item: TransactionItem | None  # the item of the transactional id to which it was given
 
 
 def find(context: Context, producer_ids: Iterable[int]) -> dict[int, FoundProducerId]:
-    """Return what each of these producer ids leads to, up to 100 of them read in two calls.
+    """Return the items to which each of these producer ids leads, up to 100 of them read in two calls.
 
     Raises:
         Unavailable: The item store could not be asked.
@@ -56,7 +56,7 @@ def find(context: Context, producer_ids: Iterable[int]) -> dict[int, FoundProduc
     items = context.read_items([keys.transactional_id_item(producer_id) for producer_id in wanted])
     known = {item.producer_id: item for item in map(producer_id_from_item, items.values())}
     ids = sorted({one.transactional_id for one in known.values()})
-    # Read after the items above: those never change, and this one shows what became of the transaction since.
+    # Read after the items above, which never change, so that these items show the present state of the transactions.
     found = context.read_items([keys.transaction_item(transactional_id) for transactional_id in ids])
     transactions = {key.sort: transaction_from_item(item) for key, item in found.items()}
     return {
@@ -93,9 +93,9 @@ def is_due(item: TransactionItem, now_ms: int) -> bool:
 
 
 def is_overdue(item: TransactionItem, now_ms: int) -> bool:
-    """Return True if the transaction has been due for 5 minutes: something keeps all that met it from ending it.
+    """Return True if the transaction has been due for 5 minutes, so that something must keep processes from ending it.
 
-    For how long one is due whose time is ahead is not known: it counts as overdue.
+    A transaction whose time is ahead counts as overdue, because it is not known for how long it has been due.
     """
     if item.is_prepared:
         return is_ahead(item.decided_at, now_ms) or now_ms - (item.decided_at or 0) >= limits.TRANSACTION_OVERDUE_MS
@@ -114,7 +114,7 @@ class AbortEntry(Entry):
     def check(
         self, tentative: TentativeState, now_ms: int
     ) -> StoredBatch | Marked | AskCoordinator | InvalidTxnStateError:
-        """Return the marker as it would be stored, or that nothing is open here."""
+        """Return the marker as it would be stored, or the error that no such transaction is open here."""
         opened = tentative.state.open_transactions.get(self.producer_id)
         if opened is None or opened.producer_epoch != self.producer_epoch:
             return _not_open(self.producer_id, self.producer_epoch)
@@ -129,9 +129,9 @@ def _not_open(producer_id: int, producer_epoch: int) -> InvalidTxnStateError:
 def abort_hanging(
     partitions: Partitions, partition: Partition, pair: ProducerPair, until_ms: int, principal: str = ""
 ) -> None:
-    """Abort the transaction of this pair that hangs in a partition: an operator has judged what it wrote.
+    """Abort the transaction of this pair that hangs in a partition, because an operator has judged its records.
 
-    A transaction that is prepared is finished instead. What its end has left open here is then judged again.
+    A transaction that is prepared is finished instead. If its end has left it open here, it is then judged again.
 
     Args:
         until_ms: When the caller stops waiting, on the monotonic clock.
@@ -164,8 +164,8 @@ def abort_hanging(
                 "the transaction does not hang, so it ends in all its partitions at once; wait for its time-out, or "
                 f"fence its transactional id: producer_id={producer_id} producer_epoch={epoch}"
             )
-        # I12: the items, which were read before this is judged, say that the transaction is past. So each of its
-        # markers is durable that will ever be, and what is still open here is not ended by any.
+        # I12: the items, which were read before this is judged, say that the transaction is past. So all markers that
+        # it will ever have are durable, and none of them ends the transaction that is still open here.
         appender = appender_of(partitions, partition.name, partition.topic_id, partition.partition)
         appender.append(AbortEntry(producer_id, epoch), until_ms)
         return

@@ -1,9 +1,9 @@
 """The items of transactions: a transactional id's transaction, and the transactional id of a producer id.
 
-DESIGN.md, "Items". Rule: stored names are never renamed. The write that gives an id a producer id makes both items in
-one item transaction.
+DESIGN.md, "Items". Rule: stored names are never renamed. The write that gives a transactional id a producer id makes
+both items in one item transaction.
 
-Not here: how a transaction moves from state to state (``decide``).
+Not here: the moves of a transaction from state to state (``decide``).
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class TransactionItem:
     """The transaction of a transactional id.
 
     Attributes:
-        decided_at: When it was prepared, in ms; ``None`` before.
-        ended: The pair whose END_TXN decided, so whose repeat may be answered; ``None`` if no END_TXN did.
-        kept: The pair of the request to keep the id that was answered last, or ``None``.
-        is_fenced: The epoch was given to no producer.
-        next_producer_id: The one that follows the last epoch, once that epoch has ended.
-        expires_at: No time-out is due before, in ms; ``None`` where the transaction was not extended.
-        principal: The one that has the transactional id, by account and role; ``""`` while none has it.
-        version: Of the item; ``None`` if it is still to be made.
-        more: Members that this version does not know, kept as they are.
+        decided_at: When it was prepared, in ms; ``None`` before that.
+        ended: The pair whose END_TXN decided, so that its repeat may be answered; ``None`` if no END_TXN did.
+        kept: The pair of the last answered request that kept the id, or ``None``.
+        is_fenced: Whether the epoch was given to no producer.
+        next_producer_id: The producer id that follows the last epoch, once that epoch has ended.
+        expires_at: When a time-out is due at the earliest, in ms; ``None`` where the transaction was not extended.
+        principal: The principal that has the transactional id, by account and role; ``""`` while none has it.
+        version: The item's version; ``None`` if the item is still to be made.
+        more: Members that this version does not know, kept unchanged.
     """
 
     transactional_id: str
@@ -88,7 +88,7 @@ class TransactionItem:
 
     @property
     def is_prepared(self) -> bool:
-        """Return True if its outcome is decided, and some part of the ending is still to be done."""
+        """Return True if the outcome is decided, and a part of the ending is still to be done."""
         return self.state in (PREPARE_COMMIT, PREPARE_ABORT)
 
     @property
@@ -97,24 +97,24 @@ class TransactionItem:
         return self.state == PREPARE_COMMIT
 
     def is_out_of_time(self, now_ms: int) -> bool:
-        """Return True if it is ongoing past its time-out and past its extension, by the caller's clock (I9)."""
+        """Return True if the transaction is ongoing past its time-out and its extension, by the caller's clock (I9)."""
         due_at = max((self.started_at or 0) + self.transaction_timeout_ms, self.expires_at or 0)
         return self.state == ONGOING and now_ms > due_at
 
     def is_ahead(self, now_ms: int) -> bool:
-        """Return True if it is open, and a time by which its end is judged is ahead of a clock that is right.
+        """Return True if the transaction is open, and a time by which its end is judged is ahead of a right clock.
 
         Args:
-            now_ms: The time by such a clock, asked after the item was read.
+            now_ms: The time by a right clock, asked after the item was read.
         """
         if self.is_prepared:
             return is_ahead(self.decided_at, now_ms)
         return self.state == ONGOING and self.without_ahead(now_ms) is not self
 
     def without_ahead(self, now_ms: int) -> TransactionItem:
-        """Return the item without the times that no clock which is right can have caused; itself if there is none.
+        """Return the item without the times that a right clock cannot have caused; itself if there is none.
 
-        A time-out is then judged by the times that are left. Without any it is due.
+        A time-out is then judged by the times that are left. Without any, the time-out is due.
         """
         begun, extended = self.started_at, self.expires_at
         if is_ahead(begun, now_ms):
@@ -177,7 +177,7 @@ class TransactionItem:
 
 
 def is_ahead(time_ms: int | None, now_ms: int) -> bool:
-    """Return True if a transaction has a time that no clock which is right has shown by ``now_ms``."""
+    """Return True if a transaction's time is one that no right clock has shown by ``now_ms``."""
     return time_ms is not None and time_ms - now_ms > limits.TRANSACTION_AHEAD_MS
 
 
@@ -221,7 +221,8 @@ def transaction_from_item(item: Item) -> TransactionItem:
 def _extension(value: Mapping[str, Any]) -> int | None:
     """Return until when the transaction of the item's own pair is extended.
 
-    A process of before extensions keeps the member as it is, also past the end of what was extended (I28).
+    The member may be of an earlier pair, because a process of a version without extensions keeps it after the end of
+    the extended transaction (I28).
     """
     *pair, expires_at = value.get("expires_at") or (None,)
     return expires_at if pair == [value["producer_id"], value["producer_epoch"]] else None
@@ -229,7 +230,7 @@ def _extension(value: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdItem:
-    """The transactional id that a producer id was given to, and when (ms)."""
+    """The transactional id to which a producer id was given, and the time, in ms."""
 
     producer_id: int
     transactional_id: str
@@ -237,7 +238,7 @@ class ProducerIdItem:
     version: int | None = None
 
     def put(self, runtime: Runtime) -> Put:
-        """Return the write that makes the item: it never changes."""
+        """Return the write that makes the item, which never changes."""
         value: dict[str, Any] = {"transactional_id": self.transactional_id, "given_at": self.given_at}
         return Put(keys.transactional_id_item(self.producer_id), value, runtime.fresh_version(), expected=None)
 

@@ -1,8 +1,8 @@
-"""A transaction's item, read and written: the one line that decides is here.
+"""Reads and writes of a transaction's item, with the one line that decides an outcome.
 
 Rule: a write is conditional on the version that was read. A producer id is given in the same item transaction.
 
-Not here: what is written; see ``decide``.
+Not here: the decision; see ``decide``.
 """
 
 from __future__ import annotations
@@ -54,17 +54,18 @@ def act(
     principal: str = "",
     met: list[TransactionItem] | None = None,
 ) -> Decision:
-    """Read the item, decide, and write what was decided: one attempt.
+    """Read the item, decide, and write the decision: one attempt.
 
     Args:
-        take_producer_id: What returns a producer id that was never given; needed for ``Init``.
-        met: What the item that was read is added to.
+        take_producer_id: Returns a producer id that was never given; needed for ``Init``.
+        met: The list to which the item that was read is added.
 
     Raises:
         FencelineError: The refusal, as ``decide``. Nothing was written.
         VersionMoved: Another request changed the item first. Nothing was written.
         Unavailable: Nothing was written.
-        NoAnswer: It may have been written. A fresh read shows it: the same decision of another request is as good.
+        NoAnswer: The decision may have been written. A fresh read shows that, because the same decision of another
+            request is as good.
     """
     item = read(context, transactional_id)
     if met is not None and item is not None:
@@ -85,11 +86,11 @@ def write_all(context: Context, decisions: Sequence[Decision], others: Sequence[
     """Write the decisions' items on the versions that were read, and return the decisions with the items as stored.
 
     Args:
-        others: What is written, or required, together with them.
+        others: Further changes and conditions of the same write.
 
     Raises:
         VersionMoved, Unavailable: Nothing was written.
-        NoAnswer: It may have been written.
+        NoAnswer: All may have been written, or nothing.
     """
     runtime = context.runtime
     changes: list[Change] = []
@@ -97,7 +98,7 @@ def write_all(context: Context, decisions: Sequence[Decision], others: Sequence[
     for one in decisions:
         item = one.item
         if not one.is_change:
-            # Passed over: a transaction that begins meanwhile is not left out of what is ended.
+            # A member that is passed over is a condition, so that no transaction that begins meanwhile is left out.
             # model: Once, "a member passed over is a condition"
             changes.append(Check(keys.transaction_item(item.transactional_id), item.version))
             written.append(one)

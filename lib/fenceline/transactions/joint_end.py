@@ -1,9 +1,9 @@
 """The end of transactions: of one, or of several by one decision, also with a version ("Several transactions", "Once").
 
-Rule: all members are decided by one write, and then finished. The end of one transaction is that of its only member.
+Rule: all members are decided by one write, and then finished. The end of one transaction is a joint end of one member.
 
-Rule: what is answered without a write is answered from two reads that agree. The items of one read are not of one
-moment, and a decision that is made meanwhile would look like a mixture that never was.
+Rule: an answer without a write comes from two reads that agree, because the items of one read are not of one moment, so
+that a decision that is made meanwhile could look like a mixture that never existed.
 
 Not here: the decision (``decide``), a producer's other requests (``coordinator``), and the markers (``finish``).
 """
@@ -51,7 +51,7 @@ class EndCoordinator:
         Raises:
             AlreadyCommittedError: The version of ``once``, or a higher one, is committed. This attempt wrote nothing.
             NotAuthorizedError: A member, or the application, is another principal's. Nothing was written.
-            InvalidProducerIdMappingError, ProducerFencedError, InvalidTxnStateError: Of one member. Nothing was
+            InvalidProducerIdMappingError, ProducerFencedError, InvalidTxnStateError: One member is refused. Nothing was
                 written.
             InvalidRequestError: The items are too large for one write. Nothing was written.
             ConcurrentTransactionsError: All are decided, and some are not finished; the same request goes on.
@@ -66,9 +66,9 @@ class EndCoordinator:
     def _decide(self, request: JointEnd) -> EndsDecision:
         """Decide and write, again where another request was faster, or where the store did not answer.
 
-        After an unanswered write the items are read again. Where the members are ended by these pairs, with this
-        result, that is the outcome: one write decides them all. Any other refusal is unknown then, but for a version
-        that is committed: that says what is stored, in either case.
+        After an unanswered write the items are read again. If the members are ended by these pairs, with this result,
+        the request has succeeded, because one write decides them all. Any refusal then becomes an unknown outcome,
+        except that of a committed version, which says what is stored in either case.
         """
         attempts = Attempts(self._context.runtime, "the transaction" if request.is_of_one else _WHAT)
         while True:
@@ -81,7 +81,7 @@ class EndCoordinator:
         raise already
 
     def _attempt(self, request: JointEnd, *, is_resumed: bool) -> EndsDecision:
-        """Read the items, decide, and write what was decided: one attempt."""
+        """Read the items, decide, and write the decision: one attempt."""
         seen = self._read(request)
         needing = needing_producer_ids(seen, request)
         spares = {one: self._take_producer_id() for one in needing} if needing else {}
@@ -106,10 +106,10 @@ class EndCoordinator:
         return SeenTransactions(items, None if mark is None else once_from_item(mark))
 
     def _check_moment(self, request: JointEnd, seen: SeenTransactions) -> None:
-        """Check that all that was seen was so at one moment: it is still so, and no version is used twice.
+        """Check that all items that were read existed at one moment: they are unchanged, and no version is used twice.
 
         Raises:
-            VersionMoved: It may never have been so. The request is judged again.
+            VersionMoved: They may never have existed together. The request is judged again.
         """
         # model: Once, "two reads that agree"
         if len(request.members) + (request.once is not None) > 1 and self._read(request) != seen:

@@ -1,8 +1,8 @@
 """The listing of transactions, by transactional id in byte order over all coordinator shards.
 
-Rule: a listing only looks: it ends nothing that is due ("Meeting a transaction").
+Rule: a listing only looks, and ends no transaction that is due ("Meeting a transaction").
 
-Rule: one listing reads a bounded number of items, whatever of them fits. It says where the next one goes on.
+Rule: one listing reads a bounded number of items, however few of them match, and says where the next one goes on.
 
 Not here: one transaction by its id (``coordinator``).
 """
@@ -24,13 +24,13 @@ from fenceline.model.transaction import ONGOING, STATES, Transaction
 from fenceline.transactions import item_store
 from fenceline.transactions.item import TransactionItem, transaction_from_item
 
-_ITEMS_MAX = 128  # of one shard, read at once
-_FIRST_ITEMS_MAX = 16  # the same, of all shards side by side
+_SHARD_ITEMS_MAX = 128  # read at once
+_FIRST_SHARD_ITEMS_MAX = 16  # read at once at first, from all shards side by side
 
 
 @dataclass(slots=True)
 class Reads:
-    """What one listing has read, and where it stopped.
+    """The extent of one listing's reads, and the place where it stopped.
 
     Attributes:
         go_on_after: The last id that was looked at, where the listing read as much as it may.
@@ -58,14 +58,14 @@ def list_transactions(
     principal: str = "",
     reads: Reads | None = None,
 ) -> tuple[Sequence[Transaction], bool]:
-    """Return up to ``limit`` transactions that fit, and whether there are more.
+    """Return up to ``limit`` transactions that match, and whether there are more.
 
     Args:
-        states: Of ``STATES``; none: all. ``Dead`` lists nothing.
-        longer_than_ms: Ongoing or prepared for strictly longer than this, or with a time that no right clock has shown
-            yet: how long it is open is not known then.
-        principal: Only what this one may use (``principal.lasting``); ``""`` for everything.
-        reads: What is filled in, where the caller goes on.
+        states: Some of ``STATES``; none: all. ``Dead`` lists nothing.
+        longer_than_ms: Only those that are ongoing or prepared for strictly longer than this, or have a time that no
+            right clock has shown yet, because then it is not known for how long they have been open.
+        principal: Only those that this principal may use (``principal.lasting``); ``""`` for all.
+        reads: Filled in with the place at which the caller may go on.
 
     Raises:
         InvalidRequestError: A state is unknown.
@@ -86,7 +86,7 @@ def list_transactions(
         return is_open and (now_ms - (item.started_at or 0) > longer_than_ms or item.is_ahead(now_ms))
 
     found: list[Transaction] = []
-    # No id is longer than this, and a store's keys have bounds.
+    # Cut, because no id is longer, and a store's keys have bounds.
     start_after = start_after[: limits.TRANSACTIONAL_ID_BYTES_MAX + 1]
     for item in _items(context, producer_id, start_after, limit, reads):
         if fits(item):
@@ -110,14 +110,15 @@ def _items(
 def _by_id(context: Context, start_after: str, limit: int, reads: Reads) -> Iterator[TransactionItem]:
     """Yield the transactions after an id, in byte order, until ``reads`` is over.
 
-    The shards are read side by side: at first what a page of ``limit`` likely takes of each, then twice as many.
+    The shards are read side by side: at first as many items of each as a page of ``limit`` likely takes, then twice as
+    many.
     """
     shards = [_Shard(context, shard, start_after) for shard in range(COORDINATOR_SHARDS)]
-    # Of 500 partitions each, so many fit in the memory of a function.
-    size = min(4 + 3 * limit // COORDINATOR_SHARDS, _FIRST_ITEMS_MAX)
+    # So many items with 500 partitions each fit in the memory of a function.
+    size = min(4 + 3 * limit // COORDINATOR_SHARDS, _FIRST_SHARD_ITEMS_MAX)
     last: str | None = None
     while shards:
-        # The first round reads of every shard, so each listing comes forward.
+        # The first round reads from every shard, so that each listing makes progress.
         if last is not None and reads.is_over:
             reads.go_on_after = last
             return
@@ -126,7 +127,7 @@ def _by_id(context: Context, start_after: str, limit: int, reads: Reads) -> Iter
         for shard in hungry:
             reads.items += max(len(shard.items), 1)
             reads.bytes += shard.bytes
-        size = min(2 * size, _ITEMS_MAX)
+        size = min(2 * size, _SHARD_ITEMS_MAX)
         shards = [shard for shard in shards if shard.items]
         while shards and all(shard.items for shard in shards):
             least = min(shards, key=lambda shard: shard.items[0].transactional_id.encode())
@@ -145,7 +146,7 @@ class _Shard:
         self._partition = keys.transactions_of(shard)
         self._after = start_after
         self.items: list[TransactionItem] = []
-        self.bytes = 0  # of these items, as they are stored
+        self.bytes = 0  # the stored size of these items
         self.is_read = False  # to its end
 
     def read(self, limit: int) -> None:

@@ -3,11 +3,11 @@
 DESIGN.md, "Offsets in a transaction".
 
 Rule: an offset is pending in a cursor only while the transaction's item is Ongoing or Prepare*, and names the cursor
-(I14). The outcome takes it out again. Of all commits to a cursor the one that was sent last takes effect, whichever
-transaction ends first (I15).
+(I14). The outcome removes it. Of all commits to a cursor the one that was sent last takes effect, whichever transaction
+ends first (I15).
 
-Not here: which producer may send, and which outcome is decided (``coordinator``); commits that are in force at once
-(``subscriptions.group_offsets``).
+Not here: the producers that may send, and the decision of the outcome (``coordinator``); commits that are in force at
+once (``subscriptions.group_offsets``).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def send(
     judge: Judge,
     item: Callable[[], TransactionItem],
 ) -> None:
-    """Leave offsets of a group pending in a transaction, all of them or none. The same request again is right.
+    """Leave offsets of a group pending in a transaction, all of them or none. The request may be repeated.
 
     Args:
-        judge: Judges the session and the ownership, and returns what must hold at the write.
-        item: Judges the producer and its group, and returns the transaction as it was ongoing.
+        judge: Judges the session and the ownership, and returns the conditions of the write.
+        item: Judges the producer and its group, and returns the ongoing transaction.
 
     Raises:
         InvalidRequestError: There are no offsets, more than 32, or two of one partition, or the transaction would name
@@ -85,8 +85,8 @@ def _send(
     also.append(_condition(context, transaction, named))
     moves = [_pending(context, transaction, one, stored) for one, stored in known]
     _check_size([*(move.cursor for move in moves), *also])
-    # I14: the item is in the transaction, on the version on which it was ongoing. A request that loses this write, to
-    # the outcome or to a new owner, judges again from a fresh read.
+    # I14: the transaction's item is part of this write, on the version on which it was ongoing. A request that loses
+    # this write, to the outcome or to a new owner, judges again from a fresh read.
     # model: Transaction, "the item in the write of an offset"
     cursor_store.write(context, moves, also)
 
@@ -95,7 +95,7 @@ def naming(item: TransactionItem, cursors: Sequence[StoredCursor]) -> Transactio
     """Return the transaction with these cursors named in it; itself if it names them all.
 
     Raises:
-        InvalidRequestError: It would name too much.
+        InvalidRequestError: The transaction would name too many cursors.
     """
     named = {(one.group, one.topic_id, one.subscription_id): set(one.partitions) for one in item.cursors}
     for stored in cursors:
@@ -121,10 +121,10 @@ def _pending(context: Context, item: TransactionItem, offset: CommittedOffset, s
         ThrottledError: Offsets of too many other transactions are pending there.
     """
     pending = stored.cursor.pending
-    if item.producer_id not in pending and len(pending) >= limits.PENDING_OFFSETS_MAX:
+    if item.producer_id not in pending and len(pending) >= limits.CURSOR_PENDING_OFFSETS_MAX:
         raise ThrottledError(
             "too many open transactions have sent an offset of this partition; send it again when one has ended: "
-            f"topic={offset.topic} partition={offset.partition} pending_max={limits.PENDING_OFFSETS_MAX}"
+            f"topic={offset.topic} partition={offset.partition} pending_max={limits.CURSOR_PENDING_OFFSETS_MAX}"
         )
     cursor = stored.cursor.with_pending(item.producer_id, item.producer_epoch, offset.offset, offset.metadata)
     is_replicated = stored.subscription.replicate_subscription_state
@@ -133,16 +133,16 @@ def _pending(context: Context, item: TransactionItem, offset: CommittedOffset, s
 
 
 def _check_size(changes: Sequence[Change]) -> None:
-    """Judge the items of one request together: DynamoDB takes 4 MB in a transaction.
+    """Judge the size of all items of one request, because DynamoDB takes 4 MB in a transaction.
 
     Raises:
         ThrottledError: They are too large.
     """
     size = sum(size_of(change.key, change.value) for change in changes if isinstance(change, Put))
-    if size > limits.SENT_BYTES_MAX:
+    if size > limits.SENT_OFFSETS_BYTES_MAX:
         raise ThrottledError(
             "too much is pending for these partitions to be written at once; send the offsets of fewer at a time: "
-            f"bytes={size} bytes_max={limits.SENT_BYTES_MAX}"
+            f"bytes={size} bytes_max={limits.SENT_OFFSETS_BYTES_MAX}"
         )
 
 
@@ -152,18 +152,18 @@ def _check_size(changes: Sequence[Change]) -> None:
 def settle(
     context: Context, cursors: SubscriptionCursors, number: int, producer_id: int, epoch: int, is_commit: bool
 ) -> None:
-    """Settle what a producer's transaction has sent to one cursor. It is done once; a repeat finds nothing pending.
+    """Settle the offset that a producer's transaction has sent to one cursor. A repeat finds nothing pending.
 
-    A cursor that is absent went with its subscription or its topic: it is done, and never made.
+    A cursor that is absent was deleted with its subscription or its topic, so it is settled, and never made again.
 
     Args:
-        cursors: Those of which one is settled, as the transaction's item names them.
+        cursors: The cursors of a subscription, as the transaction's item names them. One of them is settled.
         number: The cursor's partition.
-        epoch: That of the markers, so above that of what the transaction has sent.
+        epoch: The epoch of the markers, which is above that of the offsets that the transaction has sent.
 
     Raises:
         ContendedError, StoreUnavailableError: The offset is still pending.
-        OutcomeUnknownError: It may be.
+        OutcomeUnknownError: The offset may still be pending.
     """
     owner = _owner(cursors)
     attempts = Attempts(context.runtime, "the offset of a transaction")
@@ -178,5 +178,5 @@ def settle(
 
 
 def _owner(cursors: SubscriptionCursors) -> SubscriptionItem:
-    """Return what leads to these cursors. The subscription itself may be gone, and is not asked for."""
+    """Return an owner that leads to these cursors. The subscription itself may be gone, and is not read."""
     return SubscriptionItem("", cursors.topic_id, cursors.group, cursors.subscription_id, False, created_at=0)

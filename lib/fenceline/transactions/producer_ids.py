@@ -3,7 +3,7 @@
 Rule: a block belongs to one process, and the ids that it does not use are lost. A block whose allocation was not
 answered is lost, too.
 
-Not here: the epochs and sequences of producers, which the log holds (``append.checks``).
+Not here: the epochs and sequences of producers, which the log has (``append.checks``).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class ProducerIds:
                 version = runtime.fresh_version() if item is None else item.version + 1
                 expected = None if item is None else item.version
                 try:
-                    # A process that loses this write reads the counter again: no id is in two blocks.
+                    # A process that loses this write reads the counter again, so that no id is in two blocks.
                     items.write([Put(key, {"next": first + limits.PRODUCER_IDS_PER_BLOCK}, version, expected)])
                 except NoAnswer as error:
-                    raise VersionMoved(key) from error  # that block is lost: take the next one
+                    raise VersionMoved(key) from error  # that block is lost, so the next one is taken
                 return range(first, first + limits.PRODUCER_IDS_PER_BLOCK)

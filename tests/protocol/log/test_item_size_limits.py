@@ -318,11 +318,11 @@ RANGES = Acknowledged(
 PENDING = CursorItem(
     MAX, RANGES, "m" * limits.METADATA_BYTES_MAX, MAX, MAX, False,
     dict.fromkeys(
-        range(MAX, MAX - limits.PENDING_OFFSETS_MAX, -1),
+        range(MAX, MAX - limits.CURSOR_PENDING_OFFSETS_MAX, -1),
         PendingOffset(32_767, MAX, MAX, "m" * limits.METADATA_BYTES_MAX),
     ),
 )  # fmt: skip
-CHUNKS_MAX = 2 * limits.OPEN_RANGES_MAX // (limits.CURSOR_CHUNK_RANGES // 2) + 1
+CHUNKS_MAX = 2 * limits.CURSOR_RANGES_MAX // (limits.CURSOR_CHUNK_RANGES // 2) + 1
 
 
 HEAD = Head(

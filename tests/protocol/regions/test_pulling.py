@@ -195,7 +195,7 @@ def test_batches_that_take_long_to_decode_are_appended_bit_by_bit_and_hold_no_ot
     store_large(three["a"], segments, batches)
     three["c"].append("c1")
     decoding = Decoding(three, monkeypatch)
-    decoding.took_ms = limits.LINK_RUN_MS - 5_000
+    decoding.took_ms = limits.REPLICATOR_RUN_MS - 5_000
     assert three["b"].pull().took_records == 2 + 1
     assert of_origin(three["b"]) == [("a", 2), ("c", 1)]
     assert len(decoding.sizes) == 2
@@ -216,7 +216,7 @@ def test_aborted_segments_that_come_slowly_hold_no_other_source_up_and_are_passe
     three["a"].append("a1")
     three["c"].append("c1")
     slow = three["b"].peers["a"]
-    slow.on_call = lambda operation: three.runtime.advance(limits.LINK_RUN_MS // 2 if operation == "body" else 0)
+    slow.on_call = lambda operation: three.runtime.advance(limits.REPLICATOR_RUN_MS // 2 if operation == "body" else 0)
     assert three["b"].pull().took_records == 1
     assert three["b"].values() == ["c1"]
     assert slow.calls["body"] <= 3, "the turn goes on though the run's time is over"

@@ -431,7 +431,7 @@ def test_a_process_that_was_frozen_before_it_made_chunks_leaves_none_behind_a_su
 
 
 def test_more_ranges_than_can_be_shown_are_refused(filled: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "OPEN_RANGES_MAX", 3)
+    monkeypatch.setattr(limits, "CURSOR_RANGES_MAX", 3)
     acknowledge(filled.log, 1, 3, 5)
     with pytest.raises(ThrottledError):
         acknowledge(filled.log, 7)

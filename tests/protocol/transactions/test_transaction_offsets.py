@@ -134,7 +134,7 @@ def test_what_one_request_would_write_of_pending_offsets_is_bounded_below_what_a
     producer.coordinator.add_group(ID, producer.pair, GROUP, producer.until_ms)
     sends = producer.log.transactions.send_offsets
     if sent_at_once < len(everywhere):
-        with pytest.raises(ThrottledError, match=f"fewer at a time: .* bytes_max={limits.SENT_BYTES_MAX}"):
+        with pytest.raises(ThrottledError, match=f"fewer at a time: .* bytes_max={limits.SENT_OFFSETS_BYTES_MAX}"):
             sends(ID, producer.pair, GROUP, everywhere)
         assert producer.stored().cursors == ()
     sends(ID, producer.pair, GROUP, everywhere[:sent_at_once])

@@ -1,8 +1,8 @@
 """A claim: reserve, append the markers, confirm, and only then answer (DESIGN.md, "Claim").
 
-Rule: *the marker in the log decides*. The write before it only reserves an epoch, and the write after it only records
-the grant. Before a claim is answered with an error, it gives up all that it still has reserved. If it is unknown
-whether that happened, the answer says so, and the same claim sent again completes it.
+Rule: *the marker in the log decides*. The write before the marker only reserves an epoch, and the write after it only
+records the grant. Before a claim is answered with an error, it gives up all that it still has reserved. If it is
+unknown whether that happened, the answer is that the outcome is unknown, and the same claim sent again completes it.
 
 Not here: what a claim may take (``decision``), and which failure of several markers wins (``append.marker_round``).
 """
@@ -58,7 +58,7 @@ class Claiming:
         self._partitions = partitions
 
     def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Claim:
-        """Take access, or a place in the line.
+        """Claim access, or a place in the line.
 
         Args:
             until_ms: When the caller stops waiting for the stores, on the monotonic clock.
@@ -75,10 +75,11 @@ class Claiming:
         return self.make(topic, claim, until_ms, gives_up=True)
 
     def make(self, topic: Topic, claim: ResolvedClaim, until_ms: int, *, gives_up: bool) -> Claim:
-        """Take what is asked for; see ``claim``.
+        """Carry out a resolved claim; see ``claim``.
 
         Args:
-            gives_up: After an error nothing stays reserved. If false, the waiter's next poll completes it.
+            gives_up: Whether nothing stays reserved after an error. If false, the waiter's next poll completes the
+                claim.
         """
         outcome = self._reserve(topic, claim)
         if isinstance(outcome, Claim):
@@ -103,7 +104,8 @@ class Claiming:
                     decision = decide(read_snapshot(self._partitions, query), claim)
                     changes = decision.transaction.changes(self._context.runtime)
                     if changes:
-                        # A claim that loses this write reads again: a rival came first, or a session seen dead renewed.
+                        # A claim that loses this write reads again, because a rival came first, or a session that
+                        # looked dead renewed its lease.
                         self._context.items.write(changes)
                     return decision.outcome
         except CorruptLogError as error:
@@ -129,8 +131,8 @@ class Claiming:
     # (3)
 
     def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Claim:
-        """Write that what the log has was granted."""
-        # A refusal is final here: ``make`` first gives up what is still reserved.
+        """Record the grant of the markers that the log has."""
+        # A refusal is final here, because ``make`` first gives up what is still reserved.
         attempts = Attempts(self._context.runtime, "the claim's confirmation", is_refusal_final=True)
         while True:
             with attempts:
@@ -139,7 +141,7 @@ class Claiming:
                 if session is None or record is None or record.name != pending.record.name:
                     raise self._lost(topic, pending)
                 if record.state == GRANTED and set(pending.holders) <= set(record.next_offsets):
-                    # Another request of the same claim did it, or an earlier attempt that was not answered.
+                    # Another request of the same claim recorded it, or an earlier attempt that was not answered.
                     return record.granted_to(session, record.partitions)
                 session_item.judge_known(session, session.session_id, record.principal)
                 if session.is_final:
@@ -148,7 +150,7 @@ class Claiming:
                 if confirmed is None:
                     raise self._lost(topic, pending)
                 transaction, record = confirmed
-                # To sever the session, or to claim, writes the same items: only one of the two succeeds.
+                # A request that severs the session, or claims, writes the same items, so only one of them succeeds.
                 # model: Access, "grant on the session's version"
                 self._context.items.write(transaction.changes(self._context.runtime))
                 return record.granted_to(session, record.partitions)
@@ -205,7 +207,7 @@ class Claiming:
         """Give up what is still reserved, in one write, and end a session that no answer has named yet.
 
         Raises:
-            OutcomeUnknownError: That could not be written, so the same claim may still be completed.
+            OutcomeUnknownError: The store failed, so the same claim may still be completed.
         """
         runtime = self._context.runtime
         try:

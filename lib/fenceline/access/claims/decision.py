@@ -1,11 +1,11 @@
 """The decision on a claim of write access, from one snapshot (DESIGN.md, "Claim", "Reconnection"; PIP-68).
 
 Rule: a decision is one set of conditional changes, or a refusal that changes nothing. A claim takes all its partitions
-or none. What it takes is only reserved until its markers are in the log (``claim``).
+or none. They are only reserved until its markers are in the log (``claim``).
 
-Rule: a reconnection, which says what epochs it had, is judged before the table, and one with lower epochs before it
-disturbs anything. The same session resumes access that no later access replaced, under the same epochs, also when its
-lease had lapsed. Waiters keep their places.
+Rule: a reconnection, which names the epochs that it had, is judged before the table, and is refused for lower epochs
+before it changes anything. The same session resumes access that no later access replaced, under the same epochs, also
+when its lease had lapsed. Waiters keep their places.
 
 Not here: reads and writes.
 """
@@ -42,12 +42,12 @@ from fenceline.model.access import GRANTED, QUEUED, Claim
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a claim has reserved, to be granted once its markers are in the log.
+    """The reservations of a claim, to be granted once its markers are in the log.
 
     Args:
-        holders: By partition, what is reserved.
-        behind: By partition, the ended exclusive session that shared access follows: the log still names it.
-        offsets: By partition, where shared access begins that needs no marker.
+        holders: By partition, the reserved access.
+        behind: By partition, the ended exclusive session that shared access follows, and that the log still names.
+        offsets: By partition, the offset at which shared access that needs no marker begins.
     """
 
     record: ProducerRecord
@@ -70,7 +70,7 @@ def decide(snapshot: ClaimSnapshot, claim: ResolvedClaim) -> DecidedClaim:
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session is judged first.
         ProducerFencedError, ProducerBusyError: The claim is refused for its epochs, for its name, or by the table.
-        ThrottledError: It is more than one partition, or one session, takes.
+        ThrottledError: The claim is more than one partition, or one session, takes.
     """
     session = snapshot.sessions.get(claim.session_id)
     if not claim.makes_session:
@@ -122,7 +122,7 @@ class ClaimDecision:
         return DecidedClaim(self.transaction, record.granted_to(self._claimer(), self.claim.partitions))
 
     def _reserved(self) -> dict[int, Holder]:
-        """Return what the same claim reserved before, and was not granted yet."""
+        """Return the access that the same claim reserved before, and was not granted yet."""
         record = self.record
         if record is None or record.state != PENDING:
             return {}
@@ -172,7 +172,7 @@ class ClaimDecision:
 
     def _queued(self, held: set[int]) -> DecidedClaim:
         snapshot, claim, tickets = self.snapshot, self.claim, self.snapshot.tickets
-        # Of two claims that draw a ticket at the same time, only one can write.
+        # Of two claims that draw a ticket at the same time, only one can write, because both write the counter.
         waiter = Waiter(tickets.following, claim.session_id, self.name, claim.partitions)
         drawn = replace(tickets, following=tickets.following + 1)
         for p, view in snapshot.views.items():
@@ -199,7 +199,7 @@ class ClaimDecision:
     def _granted(
         self, claimant: Claimant, views: Sequence[PartitionAccess], held: set[int], reserved: Mapping[int, Holder]
     ) -> DecidedClaim:
-        """Reserve what the claim takes; shared access that needs no marker is granted at once."""
+        """Reserve the access that the claim takes; shared access that needs no marker is granted at once."""
         snapshot, claim, is_shared = self.snapshot, self.claim, self.mode == SHARED
         holders = dict(reserved)
         for p in held:  # a waiter has a place in the line of every partition, and needs no new epoch here
@@ -262,7 +262,7 @@ class ClaimDecision:
         return self.snapshot.sessions[self.claim.session_id]
 
     def _renewed(self) -> SessionItem:
-        """Return the claimer's session, renewed; or the one that the claim makes."""
+        """Return the claimer's session, renewed, or the session that the claim makes."""
         claim, snapshot = self.claim, self.snapshot
         session = self.transaction.session(claim.session_id)
         if session is not None:
@@ -277,7 +277,7 @@ class ClaimDecision:
         )
 
     def _hold(self, holders: Mapping[int, Holder], *, is_pending: bool) -> SessionItem:
-        """Note in the session what it holds, before its markers: a request that severs it must find all of it."""
+        """Note in the session all that it holds, before its markers, because a request that severs it must find all."""
         topic = self.snapshot.topic
         state = session_item.RESERVED if is_pending else session_item.LIVE
         session = self._renewed()
@@ -293,7 +293,7 @@ class ClaimDecision:
     def _record(
         self, state: str, held: set[int], epochs: Mapping[int, int], offsets: Mapping[int, int], ticket: int = 0
     ) -> ProducerRecord:
-        """Return the claim's record, with what it keeps of an earlier grant."""
+        """Return the claim's record, with the partitions that it keeps of an earlier grant."""
         snapshot, kept = self.snapshot, self.record if held else None
         before = snapshot.records.get(self.name)
         if kept is not None:
@@ -336,7 +336,7 @@ def _reconnected(
 
 
 def _names(view: PartitionAccess, claim: ResolvedClaim, epoch: int) -> list[str]:
-    """Return the names of the session's producers on a partition: several may share it."""
+    """Return the names of the session's producers on a partition, which several may share."""
     own = view.item.shared if claim.mode == SHARED else (view.item.granted,)
     held = [h for h in own if h is not None and (h.session_id, h.epoch) == (claim.session_id, epoch)]
     return [h.producer_name for h in held if h.producer_name]  # an owner has no producer name
@@ -345,10 +345,10 @@ def _names(view: PartitionAccess, claim: ResolvedClaim, epoch: int) -> list[str]
 def resumed(
     snapshot: ClaimSnapshot, claim: ResolvedClaim, session: SessionItem, name: str, epochs: Mapping[int, int]
 ) -> DecidedClaim:
-    """Return the decision that gives a producer back what it had."""
+    """Return the decision that gives a producer its access back."""
     topic, transaction = snapshot.topic, snapshot.transaction()
     before, session = session, session_item.renewed(session, snapshot.now_ms)
-    # A process that ends this access writes the same items: only one of the two succeeds, whatever the clocks say.
+    # A process that ends this access writes the same items, so only one of the two succeeds, whatever the clocks say.
     # model: Access, "a reconnection writes what it read"
     transaction.require(session.key, session.version)
     for p, view in snapshot.views.items():
@@ -360,7 +360,7 @@ def resumed(
     record = snapshot.records.get(name)
     if record is not None and not claim.is_within(record):
         # Another claim of its own session is under way (a lapsed session may come back to it), or the name belongs to a
-        # live producer. That one must close first.
+        # live producer, which must close first.
         is_own = record.session_id == claim.session_id
         if (is_own and record.state in (PENDING, QUEUED)) or snapshot.is_alive(record):
             raise taken_name(snapshot, record)
@@ -404,7 +404,7 @@ def queue_position(snapshot: ClaimSnapshot, record: ProducerRecord) -> int:
     return len(ahead)
 
 
-# Refusals, with what a caller needs to react
+# Refusals, with the members that a caller needs to react
 
 
 def fenced(snapshot: ClaimSnapshot, why: str) -> ProducerFencedError:

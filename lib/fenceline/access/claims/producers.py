@@ -1,7 +1,7 @@
 """A topic's named producers: look, list, close (API.md, "Sessions and producers").
 
-Rule: what is shown of a producer follows from its record, its session, and its partitions now. Closing a producer ends
-what it holds, not its session. A reconnection undoes that, until another claim comes.
+Rule: a producer is shown by its record, its session, and its partitions now. Closing a producer ends its access, not
+its session. A reconnection undoes the closing, until another claim comes.
 
 Not here: polls of a producer that waits (``waiting``).
 """
@@ -31,7 +31,7 @@ from fenceline.model.topic import Topic
 
 
 def read(partitions: Partitions, topic: Topic, name: str, principal: str) -> Claim:
-    """Return a producer as a principal may see it. This renews nothing.
+    """Return a producer as a principal may see it, without renewing anything.
 
     Raises:
         UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
@@ -52,7 +52,7 @@ def listed(context: Context, topic: Topic, principal: str, *, start_after: str, 
     Raises:
         Unavailable: The item store could not be asked.
     """
-    after = start_after[: limits.PRODUCER_NAME_CHARS_MAX + 1]  # no name is longer, and a store's keys have bounds
+    after = start_after[: limits.PRODUCER_NAME_CHARS_MAX + 1]  # because a store's keys have bounds; no name is longer
     found: list[tuple[ProducerRecord, Claim]] = []
     while True:
         at_once = max(limit + 1 - len(found), limits.TRANSACTION_ITEMS_MAX)
@@ -84,7 +84,7 @@ def _shown(context: Context, topic: Topic, records: Sequence[ProducerRecord]) ->
 
 
 def _snapshot(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> ClaimSnapshot:
-    """Read what these producers are judged by, with the waiters before them, which may not be among them."""
+    """Read the snapshot for these producers, with all waiters before them, also those that are not among them."""
     others = _read_access(context, topic, {p for record in records for p in record.partitions})
     waiters = [waiter for item in others.values() for waiter in item.waiting]
     others |= _read_access(context, topic, {p for waiter in waiters for p in waiter.partitions} - others.keys())
@@ -116,10 +116,11 @@ def close(
     principal: str,
     note: Callable[[SessionItem], None],
 ) -> None:
-    """Close a producer, with what it holds, has reserved, or waits for. A closed or fenced one stays as it is.
+    """Close a producer, with all that it holds, has reserved, or waits for. A closed or fenced one stays as it is.
 
-    If another session has taken the name since, and nothing of this producer is left, that counts as closed. So the
-    same request, sent again, gets the same answer. Of a producer that was never granted no session knows that by then.
+    If another session has taken the name since, and nothing of this producer is left, it counts as closed, so that the
+    same request, sent again, gets the same answer. No session remembers a producer that was never granted, so for such
+    a producer the repeated request is refused.
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
@@ -129,7 +130,7 @@ def close(
         OutcomeUnknownError: The producer may be closed; close it again.
     """
     context = partitions.context
-    was_its = False  # in an earlier attempt
+    was_its = False  # whether the name was this producer's in an earlier attempt
     attempts = Attempts(context.runtime, "the producer")
     while True:
         with attempts:
@@ -149,7 +150,8 @@ def close(
             left = session_item.without_producer(session, topic.topic_id, name)
             put = left.put(context.runtime)
             transaction.put(record.key, replace(record, state=CLOSED))
-            # A process that ends the access meanwhile writes the same items. Then this attempt is judged again.
+            # A process that ends the access meanwhile writes the same items, so that this write fails, and the request
+            # is judged again.
             context.items.write([put, *transaction.changes(context.runtime)])
             note(left.written(put))
             return

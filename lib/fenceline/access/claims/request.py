@@ -24,9 +24,9 @@ class ResolvedClaim:
     """A claim with all its names chosen, so that each attempt is the same claim.
 
     Args:
-        session_id: The one that the request names, or that of the session which the claim makes.
-        fresh_name: The producer's, if the request names none, and the same claim was not made before.
-        renews: The session's lease; false where another session's poll promotes a waiter.
+        session_id: The session that the request names, or the one that the claim makes.
+        fresh_name: The producer's name, if the request names none, and the same claim was not made before.
+        renews: Whether the claim renews the session's lease; false where another session's poll promotes a waiter.
     """
 
     request: ClaimRequest
@@ -38,14 +38,14 @@ class ResolvedClaim:
 
     @classmethod
     def of(cls, record: ProducerRecord, *, renews: bool = True) -> ResolvedClaim:
-        """Return the claim that a record was made by."""
+        """Return the claim that made a record."""
         named = record.producer_name
         request = ClaimRequest(record.access_mode, record.partitions, named, record.session_id)
         return cls(request, record.partitions, record.session_id, record.principal, named, renews)
 
     @property
     def mode(self) -> str:
-        """The mode that is granted: three access modes ask for exclusive access."""
+        """The mode that is granted, because three access modes ask for exclusive access."""
         return SHARED if self.request.access_mode == SHARED else EXCLUSIVE
 
     @property
@@ -68,7 +68,7 @@ class ResolvedClaim:
 
 
 def resolve(request: ClaimRequest, topic: Topic, principal: str, fresh_id: Callable[[], str]) -> ResolvedClaim:
-    """Judge the form of a claim, and choose what it leaves open.
+    """Judge the form of a claim, and choose all that it leaves open.
 
     Raises:
         InvalidRequestError: With the field to blame.
@@ -121,7 +121,7 @@ def _partitions_of(request: ClaimRequest, topic: Topic) -> tuple[int, ...]:
     """Return the partitions that a claim is for, in order.
 
     Raises:
-        InvalidRequestError: It names none, and the topic has more partitions than one claim takes.
+        InvalidRequestError: The claim names no partition, and the topic has more of them than one claim takes.
     """
     named = request.topic_epochs if request.partitions is None else request.partitions
     if named is not None:

@@ -1,4 +1,4 @@
-"""All that a claim is judged by, read at one moment.
+"""The snapshot by which a claim is judged: items, sessions and verified tails, read together.
 
 Rule: the items are read before the sessions that they name. The states of the partitions come from verified tails.
 
@@ -44,14 +44,14 @@ class ClaimSnapshot:
     """A topic's access, as far as one claim concerns it."""
 
     topic: Topic
-    views: dict[int, PartitionAccess]  # of the claim's partitions
-    others: dict[int, AccessItem]  # of further partitions that waiters and records name
-    sessions: dict[str, SessionItem]  # those that are named and exist
+    views: dict[int, PartitionAccess]  # the claim's partitions
+    others: dict[int, AccessItem]  # further partitions that waiters and records name
+    sessions: dict[str, SessionItem]  # the named ones that exist
     records: dict[str, ProducerRecord]  # by name
     tickets: Tickets
-    held: dict[tuple[str, int], AccessItem]  # of the claimer's holds, where they are almost too many
+    held: dict[tuple[str, int], AccessItem]  # the claimer's holds, where they are almost too many
     now_ms: int
-    topic_version: int | None = None  # of the topic's item
+    topic_version: int | None = None  # the version of the topic's item
 
     @property
     def liveness(self) -> Liveness:
@@ -61,9 +61,10 @@ class ClaimSnapshot:
         return session_item.liveness_of(self.sessions.get, self.now_ms, is_in_line)
 
     def transaction(self) -> ItemTransaction:
-        """Return the write that follows from this snapshot, with nothing in it yet.
+        """Return the write that follows from this snapshot, with no change in it yet.
 
-        A process that was frozen until this incarnation was collected must leave no item: none would delete it.
+        The write is conditional on the topic's item if it makes an item, because a process that was frozen until this
+        incarnation was collected must not leave an item, which no process would ever delete.
         """
         is_here = Check(keys.topic_item(self.topic.name), self.topic_version)
         return ItemTransaction(self.sessions, if_made=is_here, too_large="claim; claim fewer partitions at once")
@@ -80,22 +81,22 @@ class ClaimSnapshot:
         return self.liveness.is_waiting(waiter)
 
     def is_in_line(self, ticket: int, partitions: Iterable[int]) -> bool:
-        """Return True if a waiter is in the line of all its partitions; a fencer takes it out where it claims."""
+        """Return True if a waiter is in the line of all its partitions; a fencer removes it where the fencer claims."""
         return all(any(w.ticket == ticket for w in self.item(p).waiting) for p in partitions)
 
     def is_held(self, record: ProducerRecord, partition: int) -> bool:
-        """Return True if a producer still has what it was granted on a partition."""
+        """Return True if a producer still has the access that it was granted on a partition."""
         view = self.views.get(partition) or PartitionAccess(partition, self.item(partition), PartitionState())
         return view.is_held_by(record.name, record.topic_epochs.get(partition, -1))
 
     def held_of(self, record: ProducerRecord) -> list[int]:
-        """Return what a producer was granted and still has, also while it claims the rest again, or waits for it."""
+        """Return the partitions that a producer was granted and still has, also while it claims or waits for others."""
         if record.state not in (GRANTED, PENDING, QUEUED):
             return []
         return [p for p in record.partitions if p in record.next_offsets and self.is_held(record, p)]
 
     def is_alive(self, record: ProducerRecord) -> bool:
-        """Return True if its name is taken: it holds something, or waits, and its session is live."""
+        """Return True if the producer's name is taken: it holds access, or waits, and its session is live."""
         is_live = self.is_live(record.session_id)
         return is_live and (self.is_reserved_or_in_line(record) or bool(self.held_of(record)))
 
@@ -110,12 +111,12 @@ class ClaimSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotQuery:
-    """What a snapshot must show.
+    """The extent of a snapshot.
 
     Args:
-        partitions: The claim's.
-        session_id: The claimer's.
-        producer_name: The record's; with ``None``, all records of the session on these partitions.
+        partitions: The claim's partitions.
+        session_id: The claimer's session.
+        producer_name: The record to read; with ``None``, all records of the session on these partitions.
     """
 
     topic: Topic
@@ -135,7 +136,7 @@ class SnapshotQuery:
 
 
 def read_snapshot(partitions: Partitions, query: SnapshotQuery) -> ClaimSnapshot:
-    """Read what a claim is judged by, and fence the severed sessions in it.
+    """Read the snapshot by which a claim is judged, and fence the severed sessions in it.
 
     Raises:
         StaleTopicId: The name no longer leads to this incarnation.
@@ -168,7 +169,7 @@ def _read_once(partitions: Partitions, query: SnapshotQuery) -> ClaimSnapshot:
     record = record_from_item(found[record_key]) if record_key in found else None
     session = session_from_item(found[session_key]) if session_key in found else None
     named = _named(query, items, record, session)
-    # After the items: if they say that access is granted, the log that is read now has its marker.
+    # The log is read after the items, so if they say that access is granted, the log has its marker.
     # model: Access, "look at the log after the items"
     states = context.runtime.gather([partial(_state, partitions, topic, p) for p in query.partitions])
     found |= context.read_items(named.to_read(found))
@@ -195,7 +196,7 @@ def _tickets(item: Item | None) -> Tickets:
 
 @dataclass(slots=True)
 class _Named:
-    """The keys of what the first items of a snapshot name."""
+    """The keys of the items that the first items of a snapshot name."""
 
     sessions: dict[str, ItemKey]  # by id
     others: dict[int, ItemKey]  # access items of further partitions
@@ -203,9 +204,10 @@ class _Named:
     held: dict[tuple[str, int], ItemKey]  # access items of the claimer's holds, where they are almost too many
 
     def to_read(self, found: Mapping[ItemKey, Item]) -> list[ItemKey]:
-        """Return the keys to read: what was found already is not read again.
+        """Return the keys to read, without those that were found already.
 
-        The access items of the holds are always read: only a read after the session's is sure to show an earlier grant.
+        The access items of the holds are always read, because only a read after the session's is sure to show an
+        earlier grant.
         """
         named = (*self.sessions.values(), *self.others.values(), *self.records.values())
         return list(dict.fromkeys((*(key for key in named if key not in found), *self.held.values())))

@@ -1,8 +1,8 @@
 """Polls for exclusive access, and the promotion of waiters in them (DESIGN.md, "Waiting").
 
-Rule: no process exists to promote waiters. A waiter is promoted in a poll, its own or another's. That happens once the
-waiters before it are granted or dead, and no session holds access. A poll may end anywhere, and the next one continues.
-It completes what was reserved for its waiter meanwhile.
+Rule: a waiter is promoted in a poll, its own or another waiter's, because no process exists to promote waiters. It is
+promoted once the waiters before it are granted or dead, and no session holds access. A poll may end anywhere: the next
+one continues, and completes a reservation that was made for its waiter meanwhile.
 
 Not here: how a claim is made (``claim``).
 """
@@ -44,13 +44,13 @@ class Waiting:
         self._claiming = claiming
 
     def poll(self, topic: Topic, name: str, session_id: str, principal: str, *, wait_ms: int, timeout_ms: int) -> Claim:
-        """Return the session's own producer, once it is granted or ``wait_ms`` are over. The wait renews its lease.
+        """Return the session's own producer, once it is granted or ``wait_ms`` are over. The wait renews the lease.
 
         Raises:
             UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: It has stopped waiting.
             UnknownProducerError: There is no such producer, or it was closed.
-            ProducerFencedError: It belongs to another session, or a later claim took its place.
-            StoreUnavailableError, ContendedError, OutcomeUnknownError: Poll again; its place is kept.
+            ProducerFencedError: The producer belongs to another session, or a later claim replaced it.
+            StoreUnavailableError, ContendedError, OutcomeUnknownError: Poll again; the producer keeps its place.
             StaleTopicId: The name no longer leads to this incarnation.
         """
         runtime = self._context.runtime
@@ -80,7 +80,7 @@ class Waiting:
         return self._claiming.make(topic, ResolvedClaim.of(record), until_ms, gives_up=False)
 
     def _promote_others(self, snapshot: ClaimSnapshot, record: ProducerRecord, until_ms: int) -> None:
-        """Promote the first in line, if that is another waiter, and no session holds what both wait for."""
+        """Promote the first in line, if it is another waiter, and no session holds what both wait for."""
         ahead = [
             waiter
             for view in snapshot.views.values()
@@ -95,7 +95,7 @@ class Waiting:
         found = read_record(self._context, snapshot.topic, first.producer_name)
         if found is None or found.ticket != first.ticket or found.state != QUEUED:
             return
-        # An error of this attempt is not this caller's: the other waiter meets it in a poll of its own.
+        # An error of this attempt is not this caller's, because the other waiter gets it in a poll of its own.
         with suppress(FencelineError):
             self._claiming.make(snapshot.topic, ResolvedClaim.of(found, renews=False), until_ms, gives_up=False)
 
@@ -146,8 +146,8 @@ def shown(snapshot: ClaimSnapshot, record: ProducerRecord, session: SessionItem)
     """Return a producer as it is now.
 
     Raises:
-        ProducerFencedError: It has lost all that it was granted, or its place in the line, and holds nothing.
-        SessionExpiredError: It waits, and its session's lease lapsed.
+        ProducerFencedError: The producer has lost all that it was granted, or its place in the line, and holds nothing.
+        SessionExpiredError: The producer waits, and its session's lease lapsed.
     """
     if not snapshot.is_reserved_or_in_line(record):
         held = snapshot.held_of(record)

@@ -1,11 +1,11 @@
-"""The decision on a request to own resources, from what was read (DESIGN.md, "Generations and tokens", "Severing").
+"""The decision on a request to own resources, from one read (DESIGN.md, "Generations and tokens", "Severing").
 
-Rule: the table decides on each resource. An ownership counts only while the session that it names is live. Its
-generation and its token outlive it, and the token only grows.
+Rule: the table decides on each resource. An ownership counts only while the session that it names is live. Generation
+and token outlive the session, and the token only grows.
 
 Rule: all resources are judged before any change, so a refusal severs no session. Then all changes go into one item
-transaction. It has the claimer's session, each resource's ownership, and for write access the partition's access item.
-It also has every session that this request severs, and every lapsed session that must not renew its lease meanwhile.
+transaction: the claimer's session, each resource's ownership, for write access the partition's access item, every
+session that this request severs, and every lapsed session that must not renew its lease meanwhile.
 
 Not here: reads and writes (``own``, ``snapshot``), and the item of an ownership (``resources``).
 """
@@ -44,8 +44,8 @@ class Granted:
     """The claimer owns the resource, with this generation.
 
     Args:
-        is_kept: The claimer owned it before, and keeps its token. Else it gets the next token, and a live owner is
-            severed.
+        is_kept: Whether the claimer owned the resource before, and keeps its token. Otherwise the claimer gets the next
+            token, and a live owner is severed.
     """
 
     generation: int
@@ -60,7 +60,7 @@ def decide(
     Args:
         last: The last generation that any session was granted; 0 if the resource was never owned.
         asked: The generation that the claim names; ``None`` takes the next one.
-        owner_named: How the error names another owner (``session_item.named_to_others``).
+        owner_named: The error's words for another owner (``session_item.named_to_others``).
     """
     if asked == 0:
         return Granted(1, is_kept=owner is CurrentOwner.SAME)
@@ -102,7 +102,7 @@ def owned_by(
 
     Args:
         token: The partition's epoch, where that is the token; else the item's own counter gives it.
-        severed: The live owners that it takes the resource from.
+        severed: The live owners from which the session takes the resource.
     """
     if granted.is_kept:
         kept = item.fencing_token if token is None else token
@@ -113,7 +113,7 @@ def owned_by(
 
 
 def released(item: OwnershipItem) -> OwnershipItem:
-    """Return the item once no session owns the resource: generation and token stay."""
+    """Return the item once no session owns the resource. Generation and token stay."""
     return replace(item, session_id=None, since=None)
 
 
@@ -128,7 +128,7 @@ class FoundResource:
 
     resource: Resource
     item: OwnershipItem
-    view: PartitionAccess | None  # of the partition, for write access
+    view: PartitionAccess | None  # the partition's, for write access
 
     def session_ids(self) -> set[str]:
         """Return the sessions that must be read to judge it."""
@@ -165,7 +165,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipPlan:
-    """The outcome of one request: what is granted, and its changes, none if everything is written already."""
+    """The outcome of one request: the granted resources, and the changes, none if all is written already."""
 
     planned: Sequence[Planned]
     transaction: ItemTransaction
@@ -187,17 +187,17 @@ def plan(
     *,
     now_ms: int,
 ) -> OwnershipPlan:
-    """Judge a request, and return what it is granted and what it changes.
+    """Judge a request, and return its grants and its changes.
 
     Args:
         claimer: The session, live and judged.
         wanted: Each resource, and the generation asked for.
-        known: The sessions that these name, if they exist.
-        held: What the claimer holds already, where it might hold too much.
+        known: The sessions that the resources name, if they exist.
+        held: The access items of the claimer's holds, where it might hold too much.
 
     Raises:
         StaleGenerationError, ResourceOwnedError: The first resource that is refused.
-        ThrottledError: It is too much for one session.
+        ThrottledError: The request is too much for one session.
     """
     known = {**known, claimer.session_id: claimer}
     liveness = liveness_of(known.get, now_ms)
@@ -211,14 +211,14 @@ def plan(
 def _judge(
     claimer: str, found: FoundResource, asked: int | None, liveness: Liveness, known: Mapping[str, SessionItem]
 ) -> tuple[Granted, Holder | None, Sequence[str]]:
-    """Return what is granted, what the claimer has of it already, and which sessions are severed.
+    """Return the grant, the part of it that the claimer has already, and the sessions that are severed.
 
     Raises:
         StaleGenerationError, ResourceOwnedError: The resource is refused.
     """
     held = owners(found, liveness)
     others = tuple({holder.session_id: None for holder in held if holder.session_id != claimer})
-    # The reservation of a producer of the claimer is not the claimer's own yet: it loses to this request.
+    # A reservation of a producer of the claimer is not the claimer's own yet, so it loses to this request.
     claim = None if found.view is None else found.view.item.claim
     mine = [h for h in held if h.session_id == claimer and (h != claim or not h.producer_name)]
     owner = CurrentOwner.OTHER if others else CurrentOwner.SAME if mine else CurrentOwner.NONE
@@ -226,7 +226,7 @@ def _judge(
     verdict = decide(found.resource.name, found.item.generation, owner, asked, owner_named=owner_named)
     if isinstance(verdict, FencelineError):
         raise verdict
-    # The later of its grant and its reservation counts: a token only grows.
+    # The later of the claimer's grant and its reservation counts, because a token only grows.
     return verdict, mine[-1] if verdict.is_kept else None, others
 
 
@@ -261,7 +261,7 @@ class _Plan:
 
     def _reserve(self, resource: Resource, view: PartitionAccess) -> int:
         """Reserve the next epoch of a partition for the claimer, and end the access that is over."""
-        # By the sessions with the changes so far: those that this request severs have no access any longer.
+        # By the sessions with the changes so far, because the sessions that this request severs have no access.
         liveness = liveness_of(self.transaction.session, self._now_ms)
         item = rules.reserved(view, Claimant(self._claimer, ""), liveness, fails_waiters=True)
         if item.epoch > limits.INT32_MAX:
@@ -284,7 +284,7 @@ class _Plan:
         return session
 
     def _end_ownership(self, found: FoundResource) -> None:
-        """End the ownership of a former owner that is not live: it must not come back with this resource."""
+        """End the ownership of a former owner that is not live, because it must not come back with this resource."""
         former = self._former(found.item.session_id)
         if former is not None:
             gone = found.resource.owned
@@ -299,7 +299,7 @@ class _Plan:
             self.transaction.change_session(ended)
 
     def _former(self, session_id: str | None, *, or_claimer: bool = False) -> SessionItem | None:
-        """Return the session if it could come back. What is granted depends on that it has not."""
+        """Return the session if it could come back, so that the grant can depend on that it has not."""
         former = self.transaction.session(session_id)
         if former is None or former.is_final or (former.session_id == self._claimer and not or_claimer):
             return None
@@ -307,17 +307,17 @@ class _Plan:
         return former
 
     def bound(self, held: Held) -> None:
-        """Judge what the claimer holds and owns once all is granted.
+        """Judge all that the claimer would hold and own.
 
         Raises:
             ThrottledError: It is too much for one session.
         """
         claimer = session_item.bounded(self._known[self._claimer], self._session(self._claimer), held)
         self.transaction.change_session(claimer)
-        if sum(_bytes(owned) for owned in claimer.owns) > limits.OWNED_BYTES_MAX:
+        if sum(_bytes(owned) for owned in claimer.owns) > limits.SESSION_OWNED_BYTES_MAX:
             raise ThrottledError(
-                f"the names of all resources of a session take at most {limits.OWNED_BYTES_MAX} bytes; release some, "
-                "or use another session"
+                f"the names of all resources of a session take at most {limits.SESSION_OWNED_BYTES_MAX} bytes; release "
+                "some, or use another session"
             )
 
 

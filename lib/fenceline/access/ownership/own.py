@@ -3,9 +3,9 @@
 Rule: one item transaction decides over all resources of a request, and severs the sessions that it must. For write
 access, a marker in each partition's log follows, as for a claim (DESIGN.md, "Write access by own"). Then come the
 confirmation, then the fences of the severed sessions, and only then the answer. If a process crashes in between, the
-same request, sent again, completes what it left.
+same request, sent again, completes the rest.
 
-Not here: what a request is granted and changes (``decision``), and which failure of several markers wins
+Not here: the decision on a request (``decision``), and the order of the failures of several markers
 (``append.marker_round``).
 """
 
@@ -49,13 +49,13 @@ def own(
     """Own all these resources, or none; return them in the order of the request.
 
     Args:
-        until_ms: When the request stops to append markers of write access, on the monotonic clock.
+        until_ms: When the request stops appending markers of write access, on the monotonic clock.
 
     Raises:
         InvalidRequestError: A name or a number is out of its bounds. Nothing was changed, as with the next ones.
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session, in this order.
         StaleGenerationError, ResourceOwnedError: The first resource that is refused.
-        ThrottledError: It is too much for one session, or for one request.
+        ThrottledError: The request is too much for one session, or for one request.
         StoreUnavailableError, ContendedError: Nothing was changed.
         OutcomeUnknownError: Some of it may be done; the same request completes it.
     """
@@ -66,7 +66,7 @@ def own(
         # A refusal after a write that was not answered is final: everything is given up before it is answered.
         return Attempts(context.runtime, "the ownerships", is_refusal_final=True).until_done(claim.attempt)
     except (FixError, CorruptLogError):
-        # Another request came after the first write of this one, and blocks it now: all or none.
+        # Another request came after the first write of this one, and blocks it now, so all is given up.
         if claim.has_written:
             claim.give_up()
         raise
@@ -96,14 +96,14 @@ class OwnAttempt:
         self._principal = principal
         self._until_ms = until_ms
         self.has_written = False
-        self._severed: set[str] = set()  # by it, or by an earlier request that crashed
+        self._severed: set[str] = set()  # by this request, or by an earlier one that crashed
         self._taken: dict[Resource, None] = {}  # by a write that was made, or may have been
 
     def attempt(self) -> list[OwnedResource]:
-        """Do all of it, from a fresh read on.
+        """Carry out the whole request, from a fresh read on.
 
         Raises:
-            VersionMoved: Another request came between. The next attempt meets what is written by then.
+            VersionMoved: Another request wrote meanwhile. The next attempt reads its writes.
         """
         context, runtime = self._context, self._context.runtime
         names = [one.resource for one in self._wanted]
@@ -130,20 +130,21 @@ class OwnAttempt:
         try:
             return read_owners(self._partitions, found)
         except RetryError:
-            # From fences. If an earlier request of this session severed those sessions, the fences are this request's.
+            # Raised by fences. If an earlier request of this session severed those sessions, the fences are this
+            # request's.
             mine = self._session_id
             self.has_written |= any(one.item.session_id == mine and one.item.severed for one in found)
             raise
 
     def give_up(self) -> None:
-        """Give up what the request has taken, and finish its fences, so that a refusal can be answered.
+        """Give up all that the request has taken, and finish its fences, so that a refusal can be answered.
 
         Raises:
-            OutcomeUnknownError: Not all of that is done.
+            OutcomeUnknownError: Not all of this is done.
         """
         runtime = self._context.runtime
         try:
-            # This comes first: after it, no late write of this request can sever a session.
+            # The release comes first, because after it no late write of this request can sever a session.
             give_up(self._context, self._session_id, self._taken)
             Attempts(runtime, "the severed sessions").until_done(self.finish_fences)
         except RetryError as error:
@@ -152,7 +153,7 @@ class OwnAttempt:
             ) from error
 
     def finish_fences(self) -> None:
-        """Finish the fences of the sessions that it severed, before the answer; see ``fence_markers.finish``."""
+        """Finish the fences of the sessions that the request severed; see ``fence_markers.finish``."""
         if self._severed:
             fence_markers.read_fenced(self._partitions, self._severed)
 
@@ -162,8 +163,8 @@ class OwnAttempt:
         before = dict(self._taken)
         self._taken |= dict.fromkeys(taken)
         try:
-            # A request that loses this write severs no session, and judges again. One that wins it owns
-            # what guards no log.
+            # A request that loses this write severs no session, and judges again. A request that wins it owns the
+            # resources that guard no log.
             self._context.items.write(changes)
         except (VersionMoved, ItemTooLarge, Unavailable):
             self._taken = before

@@ -41,7 +41,7 @@ def guard_group(
     """Judge a read or a commit as ``group`` now, and renew the session's lease if a third of it is spent.
 
     Returns:
-        The conditions for the transaction of a commit. A read is judged again instead.
+        The conditions for the transaction of a commit. A read has none, because it is judged again after it.
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session, in this order.
@@ -50,7 +50,7 @@ def guard_group(
     """
     resource = f"{topic.name}/{partition}"
     key = keys.ownership_item(topic.topic_id, partition, group)
-    # A refusal is final: it refuses a read or a commit, and nothing of either is written here.
+    # A refusal is final, because it refuses a read or a commit, and nothing of either is written here.
     attempts = Attempts(context.runtime, "the session", is_refusal_final=True)
     while True:
         with attempts:
@@ -81,7 +81,7 @@ class GuardedRead(Protocol):
 
 
 def guarded(partition: Partition, request: GuardedRead, principal: str, read: Callable[[], T]) -> T:
-    """Return what ``read`` returns, if the request may read before it, and still may after it.
+    """Return the result of ``read``, if the request may read before it, and still may after it.
 
     Raises:
         FencelineError: As ``guard_group``. Nothing is shown.
@@ -104,7 +104,7 @@ def guarded(partition: Partition, request: GuardedRead, principal: str, read: Ca
 
 def guard_session(context: Context, session_id: str, principal: str) -> None:
     """Judge, and renew, a session that reads as no group; see ``guard_group``."""
-    # A refusal is final: it refuses a read or a commit, and nothing of either is written here.
+    # A refusal is final, because it refuses a read or a commit, and nothing of either is written here.
     attempts = Attempts(context.runtime, "the session", is_refusal_final=True)
     while True:
         with attempts:
@@ -120,7 +120,7 @@ def _judge_session(context: Context, session: SessionItem | None, session_id: st
 
 
 def _judge_unowned(context: Context, owner: str | None, resource: str) -> Sequence[Check]:
-    """Judge a request without a session: it passes only while no owner is live. A lapsed owner may come back."""
+    """Judge a request without a session, which passes only while no owner is live. A lapsed owner may come back."""
     known = fence_markers.read_sessions(context, [owner]).get(owner) if owner is not None else None
     if known is None:
         return ()

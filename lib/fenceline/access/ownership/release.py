@@ -1,10 +1,10 @@
-"""The release of what a session owns, and the look at a resource's owner.
+"""The release of resources that a session owns, and the look at a resource's owner.
 
 Rule: a session releases what it claimed, also where the topic's name leads elsewhere by now. Generation and token stay.
-What a producer of the session holds belongs to the producer: that is closed, not released (DESIGN.md, "Owners and
+Access that a producer of the session holds is closed with the producer, not released (DESIGN.md, "Owners and
 producers").
 
-Not here: how a session comes to own a resource (``own``).
+Not here: the request by which a session owns a resource (``own``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Ownership
 
-# An ownership and a partition's access each, and the session: a third of a write's items, and of its bytes two thirds.
+# Each takes an ownership and a partition's access; with the session that is a third of a write's items, and two thirds
+# of its bytes.
 _AT_ONCE = limits.RESOURCES_PER_OWN_MAX
 
 
@@ -59,7 +60,7 @@ def _release_some(
     """Release what one write can of the resources that the session owns; return True if it still owns others."""
     named = [keys.lock_item(group, one) for one in resources]
     session, items = read_claimer(partitions, session_id, principal, named)
-    # By what the session claimed: a name may lead to another incarnation by now, or to none.
+    # By the resources that the session claimed, because a name may lead to another incarnation by now.
     mine = [o for o in session.owns if o.group == group and o.resource in resources]
     if mine:
         _release(partitions.context, session, [Resource.of(owned) for owned in mine[:_AT_ONCE]], items)
@@ -67,7 +68,7 @@ def _release_some(
 
 
 def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> None:
-    """Give up what a refused request has taken, in one write if its topics still exist.
+    """Give up all that a refused request has taken, in one write if its topics still exist.
 
     Raises:
         OutcomeUnknownError, StoreUnavailableError, ContendedError: The session may still own some of it.
@@ -99,7 +100,7 @@ def _release(context: Context, session: SessionItem, resources: Sequence[Resourc
         else:  # lost, or claimed by the same session right now, where looks may differ
             transaction.require(own_key, known.version)
         if resource.is_write_access:
-            # Its access as an owner: the session's producers keep theirs.
+            # Only its access as an owner, because the session's producers keep theirs.
             key = keys.access_item(resource.topic_id, resource.partition)
             item = access_from_item(items.get(key))
             transaction.change(key, item, rules.closed(item, (session.session_id, "")))

@@ -1,8 +1,9 @@
-"""What a request about ownership reads: sessions, topics, ownerships, access, and the ends of logs.
+"""The reads of a request about ownership: sessions, topics, ownerships, access, and the ends of logs.
 
-Rule: each request reads the topic's item to find out whether a resource guards a partition. No memory decides that.
+Rule: each request reads the topic's item to find out whether a resource guards a partition, because no memory may
+decide that.
 
-Not here: what the request changes (``decision``).
+Not here: the changes of the request (``decision``).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def keys_named(names: Iterable[str], group: str | None) -> list[ItemKey]:
 
 
 def resolve(name: str, group: str | None, named: Items) -> Resource:
-    """Return what a resource is now: a partition, if one has that name, else a plain string."""
+    """Return the resource that a name leads to now: a partition, if one has that name, else a plain string."""
     place = partition_named(name)
     item = None if place is None else named.get(keys.topic_item(place[0]))
     if place is None or item is None:
@@ -96,10 +97,10 @@ def read_found(partitions: Partitions, resources: Sequence[Resource], named: Ite
 
 
 def read_owners(partitions: Partitions, found: Iterable[FoundResource]) -> dict[str, SessionItem]:
-    """Return the sessions that these name, once the fences of the severed ones are finished.
+    """Return the sessions that these resources name, once the fences of the severed ones are finished.
 
-    The sessions that a former owner severed for them are among these. It may have crashed before their fences, and a
-    request that is granted remembers others in their place.
+    They include the sessions that a former owner severed for the resources, because the former owner may have crashed
+    before their fences, and a request that is granted replaces them by the sessions that it severs.
 
     Raises:
         StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fence_markers.finish``.
@@ -110,7 +111,7 @@ def read_owners(partitions: Partitions, found: Iterable[FoundResource]) -> dict[
 
 
 def read_held(context: Context, session: SessionItem, count: int) -> dict[tuple[str, int], AccessItem]:
-    """Return the access items of all that a session holds, if with ``count`` more it might hold too much.
+    """Return the access items of all holds of a session, if with ``count`` more it might hold too much.
 
     Raises:
         Unavailable: The item store could not be asked.

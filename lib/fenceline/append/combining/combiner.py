@@ -2,7 +2,7 @@
 
 Rule: a segment lists only what the round binds to its offset ("Combining", I16).
 
-Rule: none of this is met where no process contends. This module is imported after a create was lost.
+Rule: a process that meets no rival runs none of this, because it imports this module only after it lost a create.
 
 Not here: the offers of this process; see ``append.combining.own_offers``. How the round is read and written; see
 ``append.combining.round_item``. The create; see ``append.commit``.
@@ -25,31 +25,31 @@ from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.ports import NotFound, Unavailable
 
-NEXT_LOOK = 0.4  # creates, between two looks for what has become of own offers
+NEXT_LOOK = 0.4  # creates, between two looks for the outcome of own offers
 FIRST_LOOK = 0.4  # creates, from an offer to the first look for the segment that lists it
-FREE = 5.0  # creates, for which an offer waits at least for another process to take it along
-PATIENCE = 3.0  # times that offers took until they were answered, for which it waits: many processes make that long
-AGE = 0.1  # of the time for which an offer has waited, at least, between two looks
-WORTH_MS = 4  # that a create must take longer than a call of the item store, for an offer to be worth its writes
+FREE = 5.0  # creates, for which an offer waits at least for another process to commit it
+PATIENCE = 3.0  # average times to an offer's answer, for which an offer waits; many processes make that time long
+LOOK_PER_WAIT = 0.1  # the pause between two looks, at least, as a share of the time for which an offer has waited
+WORTH_MS = 4  # by which a create must take longer than a call of the item store, for an offer to be worth its writes
 # Each pair is (creates, at least so many ms).
 RIVALS = (128.0, 2_000)  # for which rivals that were met count
 ADVANCE = (16.0, 250)  # between two checkpoints that a process moves to show a winner that it has rivals
 DIRECT = (4.0, 50)  # since its last create, for which a process creates without offering first
-TAKEN = (8.0, 50)  # since others' offers were taken along, for which they are expected to offer again
-RARELY = (32.0, 100)  # between two looks for offers, where creates are as near as items
+TAKEN = (8.0, 50)  # since others' offers were committed, for which they are expected to offer again
+RARELY = (32.0, 100)  # between two looks for offers, where the object store is as near as the item store
 BOUND = (4.0, 50)  # for which a process waits for the segment at the offset that its offer is bound to
 GATHER = 0.4  # creates, from a create until those that it served offer again
-BEHIND = (8.0, 50)  # since it followed the log, after which a process does so by one look and not by its segments
+BEHIND = (8.0, 50)  # since it followed the log, after which a process does so by one look and not segment by segment
 SEGMENT_LOOK = 0.2  # creates, between two looks for the segment at the offset that an offer is bound to
 UNSEEN_MS = 5_000  # for which a process looks for an offer whose write was not answered
-_NO_TIME_MS = 1 << 62  # another process's offer is left by no caller of this one
+_NO_TIME_MS = 1 << 62  # another process's offer has no caller here that could leave
 
 
 class Combiner:
-    """What one process offers to the others in a partition, and what it takes along of theirs.
+    """The decisions of one process in one partition: when it offers, when it waits, and when it commits others' offers.
 
-    Its appender's leader calls it, one thread at a time. Times are in creates, which is what one takes this process,
-    because then they fit a store that is near and one that is far.
+    Its appender's leader calls it, one thread at a time. Its unit of time is a create, as long as this process takes
+    for one, because then the times fit a store that is near and one that is far.
     """
 
     def __init__(self, partition: Partition, queue: AppendQueue, backoff: ContentionBackoff) -> None:
@@ -61,14 +61,14 @@ class Combiner:
         self.own = OwnOffers(partition, queue, backoff, self.round)
         self._bound: tuple[int, int] | None = None  # the offset that an own offer is bound to, and since when
         self._look_at = 0  # monotonic: when the round is to be read again
-        self._combine_at = 0  # monotonic: until when others are left to take own offers along
+        self._combine_at = 0  # monotonic: until when other processes are given time to commit own offers
         self._met_at: int | None = None
         self._decided = -1  # an offset that own offers were bound to, and whose segment was read
-        self._has_taken = False  # of other processes' offers, when this one looked last
-        self._taken_at: int | None = None  # when it found some last
+        self._has_taken = False  # whether the last look found offers of other processes
+        self._taken_at: int | None = None  # when a look found some last
         # When this process looked last for the segment that follows. None: others have created some since.
         self._followed_at: int | None = None
-        self._looked_at = 0  # for offers, where own ones are not worth it
+        self._looked_at = 0  # when this process last looked for offers, where own offers are not worth it
         self._advanced_at = 0  # when this process moved the checkpoint for a winner to see
 
     def _now(self) -> int:
@@ -79,8 +79,8 @@ class Combiner:
         return max(creates * self._backoff.create_unit_ms, least_ms)
 
     def _soon(self, creates: float = NEXT_LOOK) -> None:
-        """Look again after the time of so many creates, jittered; later, the longer own offers have waited."""
-        pause_ms = max(creates * self._backoff.create_unit_ms, AGE * self.own.waited_ms())
+        """Look again after so many creates, jittered, or later, if own offers have waited for long."""
+        pause_ms = max(creates * self._backoff.create_unit_ms, LOOK_PER_WAIT * self.own.waited_ms())
         pause_ms *= 0.5 + self._context.runtime.random()
         self._look_at = self._now() + max(round(pause_ms), 1)
 
@@ -92,7 +92,7 @@ class Combiner:
 
     @property
     def knows_rivals(self) -> bool:
-        """Return True if others were met lately: appends may be offered, and others' offers are looked for."""
+        """Return True if others were met lately, so that own appends may be offered, and others' are looked for."""
         times = [at for at in (self._met_at, self.own.served_at) if at is not None]
         return bool(times) and self._now() - max(times) <= self._ms(RIVALS)
 
@@ -102,7 +102,7 @@ class Combiner:
 
     @property
     def is_combining(self) -> bool:
-        """Return True if it has offered, was served, or took others' offers along lately."""
+        """Return True if this process lately offered, was served, or committed others' offers."""
         has_taken = self._taken_at is not None and self._now() - self._taken_at <= self._ms(TAKEN)
         return self.has_offers or has_taken or self.is_served
 
@@ -112,22 +112,24 @@ class Combiner:
         return self.own.served_at > self._backoff.won_at
 
     def concede(self) -> None:
-        """Go on after a create that was lost: offer what waits, or look again soon for what was offered."""
+        """Go on after a create that was lost: offer the waiting batches, or look again soon for the offered ones."""
         self.meet_rivals()
         if self.own:
             self._bound = None
             self._soon()
         if self._now() - self._advanced_at > self._ms(ADVANCE):
-            # The winner took no offers along. It finds the checkpoint moved, and then knows of rivals. Its own
-            # checkpoints have moved the head since this process read it, so one write would never be enough.
+            # The winner committed no offers, so it may not know of rivals: it learns of them when it finds the
+            # checkpoint moved. One write would never be enough for that, because the winner's own checkpoints have
+            # moved the head since this process read it.
             self._advanced_at = self._now()
             advance_checkpoint(self._partition, tries=2)
 
     def is_worth_it(self) -> bool:
         """Return True if creates take so much longer than calls of the item store that offers pay.
 
-        Where both are near, rivals that take turns append more than by two more item writes for each batch. The
-        shortest calls are compared, because a busy machine makes any call long.
+        Where both stores are near, rivals that take turns append more than processes that combine, because combining
+        takes two more item writes for each batch. The shortest calls are compared, because a busy machine makes any
+        call long.
 
         Raises:
             Unavailable: The item store could not be asked.
@@ -135,14 +137,14 @@ class Combiner:
         return self._backoff.shortest_create_ms >= self.round.shortest_read_ms() + WORTH_MS
 
     def _is_direct(self) -> bool:
-        """Return True if this process made the newest segment just now: then it creates the next one, too."""
+        """Return True if this process created the newest segment just now, so that it creates the next one, too."""
         backoff = self._backoff
         return backoff.losses == 0 and not self.is_served and self._now() - backoff.won_at <= self._ms(DIRECT)
 
     # Steps
 
     def step(self) -> bool:
-        """Do one thing for what is offered, or for what waits. Return False if a group is to be formed as usual."""
+        """Do one thing for offered or waiting batches. Return False if a group is to be formed as usual."""
         with self._queue.lock:
             first = self._queue.first
         if first is not None and (first.entry.is_internal or first.entry.goes_alone):
@@ -162,7 +164,7 @@ class Combiner:
             return False
 
     def _serve(self) -> bool:
-        """Offer what waits, or take others' offers along with it. Return False if there are none."""
+        """Offer the waiting batches, or commit them with others' offers. Return False if others offer none."""
         if not self.is_worth_it():
             return self._looks_now_and_then() and self._combine()
         if self._is_direct():
@@ -180,7 +182,7 @@ class Combiner:
         return True
 
     def _gather(self) -> bool:
-        """Give those that were served just now the time to offer again. Return False once that is over."""
+        """Give the processes that were served just now the time to offer again. Return False once that is over."""
         left_ms = self._backoff.won_at + GATHER * self._backoff.create_unit_ms - self._now()
         if left_ms < 1:
             return False
@@ -191,7 +193,7 @@ class Combiner:
         return True
 
     def offer(self) -> bool:
-        """Offer what waits first in line. Return False if nothing of it can be offered.
+        """Offer the first batches in line. Return False if none of them can be offered.
 
         Raises:
             Unavailable: The item store could not be asked. Nothing is offered.
@@ -203,7 +205,7 @@ class Combiner:
         if made is None:
             return False
         if made.is_first:
-            self._bound = None  # that of earlier offers, which something else has answered
+            self._bound = None  # it was that of earlier offers, which have been answered in another way
             self._soon(FIRST_LOOK)
             left_ms = min(own.ticket.until_ms for own in made.offers) - self._now()
             wait_ms = max(FREE * self._backoff.create_unit_ms, min(PATIENCE * self.own.served_ms, left_ms / 4))
@@ -233,7 +235,7 @@ class Combiner:
             self._look_for_offers()
 
     def _look_for_offers(self) -> None:
-        """Follow the log. Where it does not commit own offers in time, go by the round: bound, done, or free."""
+        """Follow the log. Where it does not commit own offers in time, read in the round if they are bound or done."""
         if self._is_behind():
             self._catch_up()
             return
@@ -278,14 +280,14 @@ class Combiner:
             self._followed_at = self._now()  # it may have taken longer than being behind does
         self.own.note_listed()
         if self._partition.base > start:
-            self._combine_at = self._followed_at  # a head has passed segments over: the round knows what they list
+            self._combine_at = self._followed_at  # segments below a newer head were not read: the round has their lists
 
     def _follow(self) -> bool:
         """Fold the next segment, and answer the callers whose offers it lists. Return False if there is none."""
         partition = self._partition
         self._followed_at = self._now()
         if not partition.is_fresh:
-            return False  # what is at the next key may be a late create's, below the log start
+            return False  # the object at the next key may be a late create's, below the log start
         offset = partition.state.next_offset
         try:
             segment = self._context.segment(partition.segment_key(offset))
@@ -298,7 +300,7 @@ class Combiner:
     def _wait_for_segment(self, offset: int, since: int) -> None:
         """Look for the segment at the offset that own offers are bound to; create it where no other process does."""
         if not self._partition.is_fresh:
-            self._catch_up()  # the process was frozen: what it folded may be a late create
+            self._catch_up()  # the process was frozen, so it may have folded a late create
         try:
             segment = self._context.segment(self._partition.segment_key(offset))
         except NotFound:
@@ -314,18 +316,18 @@ class Combiner:
         self._bound, self._decided = None, offset
         self._partition.fold(segment)
         self.own.note_segment(offset, segment)
-        self._soon()  # what it does not list is free again
+        self._soon()  # offers that the segment does not list are free again
 
     # Combining
 
     def _combine(self, *, is_patient: bool = True) -> bool:
-        """Form a group of the offers that may be committed and of what waits here, the offers first.
+        """Form a group of the offers that may be committed and of the batches that wait here, the offers first.
 
         Args:
             is_patient: Whether to leave a create to the process that has bound own offers just now.
 
         Returns:
-            False if there is no offer: a group is formed as usual.
+            False if there is no offer, so that a group is formed as usual.
         """
         partition = self._partition
         try:
@@ -362,7 +364,7 @@ class Combiner:
             self._bound = view.moved.offset, self._now()
             return True
         if late := self.own.late():
-            self.own.withdraw(late)  # following the log took so long that the create could not be awaited
+            self.own.withdraw(late)  # following the log took so long that their callers can't wait for a create
             return True
         tickets = self._tickets(view)
         result = self._form(view, tickets)
@@ -372,7 +374,7 @@ class Combiner:
         listed = () if group is None or group.segment is None else group.segment.metadata.offers
         if refused := self._refused(view, tickets, listed):
             # model: Combining, "refuse only what was withdrawn"
-            self.own.withdraw(refused)  # first, since what is refused may come due a moment later
+            self.own.withdraw(refused)  # first, because a batch that is refused now may be accepted a moment later
             return True
         # model: Combining, "list only what is bound"
         if listed and not self.round.bind(view, listed):
@@ -381,11 +383,11 @@ class Combiner:
         if group is None or not self._queue.take_group(group):
             self._soon()
         elif any(own.id in listed for own in self.own.unanswered()):
-            self.own.served_ms /= 2  # no other process did it in that time
+            self.own.served_ms /= 2  # no other process committed them in that time
         return True
 
     def _refused(self, view: RoundView, checked: Sequence[Ticket], listed: Sequence[str]) -> list[OwnOffer]:
-        """Return the own offers that are free, and that no segment at the log's end lists: refused, or too old."""
+        """Return the own offers that are free but not in this group, because they are refused, or too old."""
         now_ms = self._context.runtime.now_ms()
         over = {ticket.offer for ticket in checked}.union(o.id for o in view.offers if not is_young(o, now_ms))
         over = over.difference(listed, view.moved.bound)
@@ -398,7 +400,7 @@ class Combiner:
         return any(is_young(offer, now_ms) for offer in others)
 
     def _note_absent(self, view: RoundView) -> None:
-        """Answer the callers whose offers are gone, or were never seen, that their outcome is not known."""
+        """Answer the callers whose offers are gone, or were never seen, that the outcome is unknown."""
         there = {offer.id for offer in view.offers}
         for own in self.own.unanswered():
             if own.id in there or self._context.items.get([own.key]):
@@ -409,7 +411,7 @@ class Combiner:
                 self._soon()
 
     def _tickets(self, view: RoundView) -> list[Ticket]:
-        """Return the offers that may be committed at the log's end, by key: what is bound there, and what is free."""
+        """Return the offers that may be committed at the log's end, by key: those bound there, and those free."""
         now_ms = self._context.runtime.now_ms()
         room = limits.OFFERS_BOUND_MAX - len(view.moved.bound)
         if len(view.moved.done) > limits.OFFERS_DONE_MAX:
@@ -425,7 +427,7 @@ class Combiner:
         return tickets
 
     def _form(self, view: RoundView, offered: Sequence[Ticket]) -> GroupResult | None:
-        """Check the offers, and behind them what waits here, at the log's end; ``None`` if that has moved."""
+        """Check the offers, and after them the batches that wait here, at the log's end; ``None`` if it has moved."""
         queue, partition = self._queue, self._partition
         held = self.own.held([ticket.offer for ticket in offered if ticket.offer is not None])
         with queue.lock:
@@ -435,7 +437,7 @@ class Combiner:
         with queue.lock:
             tickets = [*(ticket for ticket in offered if ticket.outcome is None), *queue.waiting(waiting)]
             snapshot = partition.snapshot(producer_ids_of(tickets))
-            # I3: of a state that was taken by an old look, a part may be a late create's.
+            # I3: a state that was taken by an old look may have folded a late create.
             if snapshot is None or not snapshot.is_young or snapshot.state.next_offset != view.moved.offset:
                 self._soon(SEGMENT_LOOK)
                 return None
@@ -455,7 +457,7 @@ class Combiner:
         return result
 
     def _end(self, view: RoundView) -> None:
-        """Answer all callers that the log is sealed: what is free now is committed nowhere."""
+        """Answer all callers that the log is sealed: an offer that is free now is committed nowhere."""
         there = {offer.id for offer in view.offers}
         free = [own.ticket for own in self.own.unanswered() if own.id in there and own.id not in view.moved.bound]
         self._queue.deliver([(ticket, StaleTopicId()) for ticket in free])

@@ -1,8 +1,8 @@
-"""Offers and rounds: how a process has its batches committed by another one's create ("Combining", I16).
+"""Offers and rounds, by which a process has its batches committed by another process's create ("Combining", I16).
 
-Rule: an offer is committed by the segment at N if and only if that segment lists it. It may be listed at N only while
-the round's offset is N and the round binds it. The round leaves N only after the segment at N was read. What is decided
-here is pure: nothing is read or written.
+Rule: an offer is committed by the segment at N if and only if that segment lists it. The offer may be listed at N only
+while the round's offset is N and the round binds the offer. The round leaves N only after the segment at N was read.
+The decisions here are pure: nothing is read or written.
 
 Not here: when a process offers, looks and combines; see ``append.combining.combiner``.
 """
@@ -26,7 +26,7 @@ _MEMBERS = frozenset({"batch", "expected_offset", "checks", "expiration_ms", "ap
 
 
 class Offer(NamedTuple):
-    """A batch that waits where each process finds it. An offer never changes."""
+    """A batch that waits as an item, where each process finds it. An offer never changes."""
 
     id: str  # never used again
     key: ItemKey
@@ -54,10 +54,10 @@ def offer_to_value(entry: BatchEntry, offered_at: int) -> dict[str, Any]:
 
 
 def offer_from_item(item: Item) -> Offer | None:
-    """Return the offer that ``item`` holds, or ``None`` if this version cannot tell what it asks for."""
+    """Return the offer that ``item`` holds, or ``None`` if this version does not know all of its terms."""
     value: Any = item.value
     if value.keys() != _MEMBERS:
-        return None  # a newer version's: it has terms that would be passed over here
+        return None  # a newer version's offer, some of whose terms would be ignored here
     try:
         header = parse_header(value["batch"])
     except MalformedBatch:
@@ -78,7 +78,7 @@ def offer_from_item(item: Item) -> Offer | None:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Which offers may be committed at one offset, and which may not any more.
+    """The offers that may be committed at one offset, and those that may be committed nowhere else.
 
     Args:
         bound: The ids that the segment at ``offset`` may list.
@@ -103,8 +103,8 @@ def leave(known: Round, offset: int, listed: Sequence[str] | None) -> Round:
     """Return ``known`` moved on to ``offset``, with nothing bound there yet.
 
     Args:
-        listed: What the segment at ``known.offset`` lists; ``None`` if the log start has passed it. What is there then
-            may be a late create's, and is no part of the log.
+        listed: The ids that the segment at ``known.offset`` lists; ``None`` if the log start has passed the segment,
+            because an object there may then be a late create's, and no part of the log.
     """
     settled = (
         dict.fromkeys(known.bound, LOST)
@@ -121,7 +121,7 @@ def free_offers(known: Round, offers: Sequence[Offer]) -> list[Offer]:
 
 
 def is_young(offer: Offer, now_ms: int) -> bool:
-    """Return True if the offer may be bound at all: the caller of an older one has gone."""
+    """Return True if the offer may be bound at all: the caller of an older offer has gone."""
     return now_ms - offer.offered_at <= limits.OFFER_MS
 
 
@@ -129,7 +129,7 @@ def without_absent(known: Round, offers: Sequence[Item]) -> Round:
     """Return ``known`` without the ids whose offers are no longer there. An id never comes back.
 
     Args:
-        offers: All of the partition's; a process that has not read all of them drops none.
+        offers: All offers of the partition: a process that has not read all of them drops no id.
     """
     there = {keys.parse_offer_item(item.key) for item in offers}
     # model: Combining, "done keeps what is there"

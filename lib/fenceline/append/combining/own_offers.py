@@ -1,7 +1,7 @@
 """The offers of one process in one partition: made, withdrawn, answered and deleted ("Combining", I16).
 
-Rule: an offer's fate is read from the round and from the log, never guessed. Only a withdrawal proves that an offered
-batch was not written. A write that was not answered is never repeated, and never taken for one that failed.
+Rule: an offer's outcome is read from the round and from the log, never guessed. Only a withdrawal proves that an
+offered batch was not written. A write that was not answered is never repeated, and never taken for one that failed.
 
 Not here: when a process offers, and the create that commits offers; see ``append.combining.combiner``.
 """
@@ -28,9 +28,9 @@ from fenceline.log.partition import Partition
 from fenceline.model.results import Appended
 from fenceline.ports import Change, Delete, Item, ItemKey, NoAnswer, NotFound, Put, StoreFact, Unavailable, VersionMoved
 
-WITHDRAWAL_MS = 500  # at least so much of a caller's time is kept for the withdrawal
+WITHDRAWAL_MS = 500  # at least so much of a caller's time is reserved for the withdrawal
 REST = 0.4  # creates, for which a rival's write of the round is left to pass
-SERVED_WEIGHT = 0.2  # of the newest time in the average of what offers took until they were answered
+NEWEST_WEIGHT = 0.2  # in the average time from an offer to its answer
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class NewOffers(NamedTuple):
 
 
 class OwnOffers:
-    """What one process offers to the others in a partition. Its appender's leader calls it, one thread at a time."""
+    """The offers of one process in one partition. Its appender's leader calls it, one thread at a time."""
 
     def __init__(self, partition: Partition, queue: AppendQueue, backoff: ContentionBackoff, rounds: RoundItem) -> None:
         self._partition = partition
@@ -99,14 +99,14 @@ class OwnOffers:
 
     @property
     def reserve_ms(self) -> int:
-        """Return the last part of a caller's time: it begins no create any more, and its offer is withdrawn."""
+        """Return the last part of a caller's time, in which it begins no create, and its offer is withdrawn."""
         return max(self._context.create_ms, WITHDRAWAL_MS + round(self._backoff.create_unit_ms))
 
     def _now(self) -> int:
         return self._context.runtime.monotonic_ms()
 
     def _rest(self) -> None:
-        """Let a rival's write of the round pass, but no caller's time."""
+        """Wait while a rival writes the round, but for no longer than the callers' time allows."""
         until_ms = min((own.ticket.until_ms for own in self.unanswered()), default=0)
         pause_ms = REST * self._backoff.create_unit_ms * (0.5 + self._context.runtime.random())
         self._context.runtime.sleep_ms(max(min(pause_ms, until_ms - self._now()), 1))
@@ -114,7 +114,7 @@ class OwnOffers:
     # Offering
 
     def held(self, offered: Collection[str] = ()) -> set[int | None]:
-        """Return the producers of own offers but for those in ``offered``: no later batch of theirs may pass these."""
+        """Return the producers of own offers that are not in ``offered``: no later batch of theirs may pass these."""
         with self._queue.lock:
             waiting = [own for own in self._own.values() if own.ticket.outcome is None and own.id not in offered]
         return {own.ticket.entry.producer_id for own in waiting} - {None}
@@ -124,7 +124,7 @@ class OwnOffers:
         return has_time and not ticket.is_withdrawn and is_small_batch(ticket.entry)
 
     def offer(self) -> NewOffers | None:
-        """Offer what waits first in line. Return ``None`` if nothing of it can be offered.
+        """Offer the first batches in line. Return ``None`` if none of them can be offered.
 
         Raises:
             StaleTopicId: The name no longer leads to this incarnation.
@@ -137,7 +137,7 @@ class OwnOffers:
             if queue.first is None or not self._may_go(queue.first):
                 return None
             if not all(own.is_seen for own in self._own.values()):
-                return None  # an offer that may never be there must not be passed by a later one of its producer
+                return None  # no later batch of its producer may pass an offer that may never have been stored
         if not (self._round.is_there or self._round.make()):
             return None
         with queue.lock:
@@ -180,7 +180,7 @@ class OwnOffers:
         return Put(own.key, offer_to_value(own.ticket.entry, self._offered_at), own.version, None)
 
     def take_back(self, offers: Sequence[OwnOffer]) -> None:
-        """Queue tickets again that are no offers any longer: first in line, in their order."""
+        """Queue the tickets of withdrawn offers again, first in line, in their order."""
         with self._queue.lock:
             for own in offers:
                 self._own.pop(own.id, None)
@@ -211,7 +211,7 @@ class OwnOffers:
                 self._answer(own, offset, segment)
 
     def _answer(self, own: OwnOffer, base: int, segment: Segment | None = None) -> None:
-        """Answer a caller whose batch the segment at ``base`` lists, if that is still part of the log (I7)."""
+        """Answer a caller whose batch the segment at ``base`` lists, if that segment is still part of the log (I7)."""
         entry = own.ticket.entry
         assert isinstance(entry, BatchEntry)
         if segment is None:
@@ -233,18 +233,19 @@ class OwnOffers:
             timestamp=header.max_timestamp if entry.is_log_append_time else -1,
         )
         self.served_at = self._now()
-        self.served_ms += (self.served_at - own.put_at - self.served_ms) * (SERVED_WEIGHT if self.served_ms else 1)
+        self.served_ms += (self.served_at - own.put_at - self.served_ms) * (NEWEST_WEIGHT if self.served_ms else 1)
         self._backoff.losses = 0
         self._queue.deliver([(own.ticket, appended)])
 
     def lose(self, offers: Iterable[OwnOffer]) -> None:
-        """Answer these callers that their outcome is not known."""
+        """Answer these callers that the outcome is unknown."""
         self._queue.deliver([(own.ticket, unknown_offer()) for own in offers])
 
     def settle(self) -> None:
-        """Note which callers have their answer. Their offers are deleted while this process waits for the next one.
+        """Note the offers whose callers have their answer.
 
-        Then no caller waits for that. What a process leaves for good, the combiners delete, or the sweeper.
+        This process deletes them while it waits for the next outcome, so that no caller waits for the deletion. Offers
+        that a process leaves behind are deleted by the processes that combine, or by the sweeper.
         """
         with self._queue.lock:
             settled = [own for own in self._own.values() if own.ticket.outcome is not None]
@@ -254,7 +255,7 @@ class OwnOffers:
         self._settled += settled
 
     def clear(self) -> None:
-        """Delete the offers whose callers have their answer. What fails here is left to others."""
+        """Delete the offers whose callers have their answer. A deletion that fails is left to other processes."""
         self.settle()
         deletes = [Delete(own.key, own.version) for own in self._settled if own.is_seen]
         self._settled = []
@@ -265,9 +266,9 @@ class OwnOffers:
     # Withdrawal
 
     def withdraw(self, offers: Sequence[OwnOffer]) -> None:
-        """Take back those of these offers that are free: from then on nothing of them can be committed.
+        """Withdraw the free ones among these offers: from then on no process can commit them.
 
-        Later offers of their producers go with them, so that none passes an earlier one.
+        Later offers of their producers are withdrawn with them, so that none passes an earlier one.
         """
         offers = self._with_later_ones(offers)
         stored = self._round.read()
@@ -310,8 +311,8 @@ class OwnOffers:
     def _withdrawal(self, free: Sequence[OwnOffer], stored: Item) -> list[Change]:
         """Return the write that withdraws these offers.
 
-        I16: it deletes them, and they must be there. It moves the round's version, so no process that read the round
-        before can bind them.
+        I16: the write deletes the offers, on the condition that they exist, and moves the round's version, so that no
+        process that read the round before can bind them.
         """
         # model: Combining, "withdrawal on the round's version"
         # model: Combining, "withdrawal moves the round"
@@ -329,14 +330,14 @@ class OwnOffers:
         except NotFound:
             return False
         if not is_kept(self._partition, offset):
-            # It was read long after that look: a late create's, and no part of the log.
+            # The segment was read long after that look, so it may be a late create, and no part of the log.
             self.lose(self.unanswered())
             return True
         self.note_segment(offset, segment)
         return True
 
     def _is_there(self, own: OwnOffer) -> bool:
-        """Return True if the offer was put for certain: its write was answered, or a read shows it."""
+        """Return True if the offer certainly exists: its write was answered, or a read shows it."""
         if not own.is_seen:
             own.is_seen = own.key in self._context.items.get([own.key])
         return own.is_seen

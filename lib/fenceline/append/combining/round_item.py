@@ -1,4 +1,4 @@
-"""The round's item as one process reads it beside the offers, moves it to the log's end, and writes it (I16).
+"""The round's item, as one process reads it with the offers, moves it to the log's end, and writes it (I16).
 
 Rule: each write of the round is conditional on the version that was read, and the offers are read after it. The round
 leaves an offset only after the segment there was read ("Combining").
@@ -36,7 +36,7 @@ class RoundView(NamedTuple):
 
 
 class NoRound(Exception):
-    """The partition has no round: no offer can be bound, and nothing shows what became of those that were."""
+    """The partition has no round, so no offer can be bound, and nothing shows the outcome of offers that were bound."""
 
 
 class RoundItem:
@@ -47,7 +47,8 @@ class RoundItem:
         self._context = partition.context
         self.key = keys.round_item(partition.topic_id, partition.partition)
         self.is_there = False  # as it was last read
-        # The round as this process wrote it last. It need not be read again: the next write depends on its version.
+        # The round as this process wrote it last. It need not be read again, because the next write depends on its
+        # version.
         self._written: Item | None = None
         self._read_ms: deque[int] = deque(maxlen=SAMPLES_MAX)  # what the newest reads took
 
@@ -64,7 +65,7 @@ class RoundItem:
         return stored
 
     def shortest_read_ms(self) -> int:
-        """Return what the shortest of the newest reads took: a busy machine makes any of them long.
+        """Return the time of the shortest of the newest reads, because a busy machine makes any of them long.
 
         Raises:
             Unavailable: The item store could not be asked.
@@ -74,7 +75,7 @@ class RoundItem:
         return min(self._read_ms)
 
     def make(self) -> bool:
-        """Make the round before the first offer: the sweeper looks for offers only where there is one.
+        """Make the round before the first offer, because the sweeper looks for offers only where there is a round.
 
         Returns:
             False if it is not known whether there is a round, or where the log ends.
@@ -125,9 +126,9 @@ class RoundItem:
         end = partition.young_end
         # model: Combining, "a round never moves back"
         if end is None or known.offset > end:
-            # Another thread begins anew at the head: a round never moves back, and what it binds is not lost.
+            # Another thread begins anew at the head. A round never moves back, so that what it binds is not lost.
             return None  # a round that is moved beyond the log's end would keep all offers waiting
-        # Read after the round: an offer that is there now, and not in `done`, was not dropped from it.
+        # The offers are read after the round, so an offer that exists, and is not in `done`, was not dropped from it.
         # model: Combining, "round before offers"
         found = self.read_offers()
         # model: Combining, "leave only what was read"
@@ -140,12 +141,13 @@ class RoundItem:
         return RoundView(known, stored.version, moved, offers, is_sealed)
 
     def _tidy(self, known: Round, found: Sequence[Item]) -> bool:
-        """Delete some of the offers that are done, and that their processes seem to have left.
+        """Delete some of the offers that are done, and that their processes seem to have left behind.
 
-        Where so many are there that newer ones are hidden, those go, too, that are too old to be bound.
+        Where so many offers exist that a read does not reach the newer ones, offers that are too old to be bound are
+        deleted, too.
 
         Returns:
-            True if more may be there than were read, and some went.
+            True if there may be more offers than were read, and some were deleted.
         """
         is_full = len(found) >= limits.OFFERS_READ_MAX
         end = keys.offer_sort_from(self._context.runtime.now_ms() - limits.OFFER_MS)
@@ -169,10 +171,10 @@ class RoundItem:
         return self._context.items.query(where, limit=limits.OFFERS_READ_MAX)
 
     def listed_at(self, known: Round) -> Sequence[str] | None:
-        """Return what the segment at the round's offset lists; ``None`` below the log start."""
+        """Return the ids that the segment at the round's offset lists; ``None`` below the log start."""
         if not known.bound:
             return ()
-        # Taken before the look: another thread of a process that was frozen may fold a late create after it.
+        # Taken before the look, because another thread of a process that was frozen may fold a late create after it.
         base, listed = self._partition.last_listed
         if not is_kept(self._partition, known.offset):
             return None
@@ -182,12 +184,12 @@ class RoundItem:
             segment = self._context.segment(self._partition.segment_key(known.offset))
         except NotFound:
             return None  # collected since
-        # It may have been read long after that look.
+        # The segment may have been read long after that look.
         # model: Combining, "lost below the log start"
         return segment.metadata.offers if is_kept(self._partition, known.offset) else None
 
     def bind(self, view: RoundView, listed: Sequence[str]) -> bool:
-        """Bind what the segment would list to the log's end. Return False if the round has moved, or may have."""
+        """Bind the offers that the segment would list to the log's end. Return False if the round may have moved."""
         moved = view.moved
         # model: Combining, "bound only grows"
         bound = (*moved.bound, *(one for one in listed if one not in moved.bound))
@@ -196,8 +198,8 @@ class RoundItem:
             return True
         written = Item(self.key, view.version + 1, new.to_value())
         try:
-            # I16: the round's version orders all changes of any offer's fate. A process that loses this write reads
-            # the round again, and finds what is bound now.
+            # I16: the round's version puts all changes of any offer's fate in one order. A process that loses this
+            # write reads the round again, and finds the offers that are bound now.
             # model: Combining, "round on its version"
             self._context.items.write([Put(written.key, written.value, written.version, view.version)])
         except (VersionMoved, NoAnswer):
@@ -207,7 +209,7 @@ class RoundItem:
 
 
 def is_kept(partition: Partition, offset: int) -> bool:
-    """Return True if ``offset`` is part of the log, and the topic is there, by a look less than 60 s old (I7)."""
+    """Return True if ``offset`` is part of the log, and the topic exists, by a look less than 60 s old (I7)."""
     try:
         return partition.is_kept(offset)
     except StaleTopicId:

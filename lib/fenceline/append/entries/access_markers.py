@@ -1,7 +1,7 @@
-"""ACCESS markers as entries of the queue: what a claim appends to each of its partitions ("Exclusive access").
+"""ACCESS markers as entries of the queue. A claim appends one to each of its partitions ("Exclusive access").
 
 Rule: a marker is checked at exactly the offset that it would get, like every append. A marker whose epoch is not above
-the state's is never appended: it is in the log already, or its claim is lost.
+the state's is never appended, because it is in the log already, or its claim is lost.
 
 Not here: which sessions get access; see ``access``.
 """
@@ -27,7 +27,7 @@ class GrantEntry(Entry):
     is_urgent = True
 
     def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | ProducerFencedError:
-        """Return the marker as it would be stored, where it is already, or that another claim came first."""
+        """Return the marker as it would be stored, its place in the log, or that another claim came first."""
         state = tentative.state
         # model: Access, "the marker's epoch is above the state's"
         if state.topic_epoch < self.epoch:  # I8
@@ -47,7 +47,7 @@ class ShareEntry(Entry):
     is_urgent = True
 
     def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | ProducerFencedError:
-        """Return the marker as it would be stored, where it is already, or that another claim came first."""
+        """Return the marker as it would be stored, its place in the log, or that another claim came first."""
         state = tentative.state
         if state.topic_epoch == self.epoch and state.access_mode == SHARED:
             return Marked(state.access_offset)

@@ -160,7 +160,7 @@ class BatchEntry(Entry):
         stamped = header.stamped(state.next_offset, state.topic_epoch) if is_as_sent else parse_header(body)
         more: tuple[StoredBatch, ...] = ()
         if verdict.goes_back_to_shared:
-            # The marker follows the records. From it on the exclusive session that has ended is fenced.
+            # The marker follows the records, and fences the exclusive session that has ended.
             # model: Access, "the marker is in the records' segment"
             more = (shared_marker(state._replace(next_offset=stamped.next_offset), now_ms),)
         answer = Appended(

@@ -28,7 +28,7 @@ Outcome: TypeAlias = "Appended | Marked | Outdated | AdmitFirst | AskCoordinator
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The answer to a marker: it is in the log, at this offset, or it is done there without an append."""
+    """The answer to a marker: it is in the log, at this offset, or the log does not need it."""
 
     offset: int
 
@@ -39,7 +39,7 @@ class Outdated:
 
 
 class SegmentOrigin(NamedTuple):
-    """What a segment with another region's batches says of them."""
+    """The metadata by which a segment with another region's batches names their source."""
 
     region: str
     replicated: Replicated
@@ -51,30 +51,30 @@ class StoredBatch(NamedTuple):
     body: bytes
     header: BatchHeader
     answer: Outcome
-    more: Sequence[StoredBatch] = ()  # appended with it, after it; their answers are not given
+    more: Sequence[StoredBatch] = ()  # appended with the batch, after it; their answers are not given
 
 
 class Entry(ABC):
-    """An entry of a partition's queue. What is said here is true of most markers; each kind says what differs."""
+    """An entry of a partition's queue. The defaults are those of most markers; each kind overrides what differs."""
 
     __slots__ = ()
-    # True: it is no producer's batch, so none shares its segment, and it may be checked a second time.
+    # True: the entry is no producer's batch, so no batch shares its segment, and it may be checked a second time.
     is_internal: ClassVar[bool] = True
     goes_alone: ClassVar[bool] = False  # it shares no segment
-    # A marker that does not wait for rivals. The end of a transaction is none, because it comes as often as batches do.
+    # A marker that does not wait for rivals. The end of a transaction is not one, because it comes as often as batches.
     is_urgent: ClassVar[bool] = False
     is_going_allowed: ClassVar[bool] = False  # it is also for a topic that is being deleted: SEAL
-    # Where its batches were produced, if that is another region. Such an entry goes alone.
+    # The source of the entry's batches, if it is another region. Such an entry goes alone.
     origin: SegmentOrigin | None = None
 
     @property
     def size(self) -> int:
-        """Return what it takes of a segment, in bytes, at most; 0 where that is next to nothing."""
+        """Return the bytes that the entry takes in a segment, at most; 0 where that is next to nothing."""
         return 0
 
     @property
     def producer_id(self) -> int | None:
-        """Return the producer by whose state it is checked, if any."""
+        """Return the producer by whose state the entry is checked, if any."""
         return None
 
     @abstractmethod

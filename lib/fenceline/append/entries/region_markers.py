@@ -1,7 +1,8 @@
 """The markers between regions as entries of the queue ("Markers between regions").
 
-Rule: a marker is checked at exactly the offset that it would get, by what the log says below it. So each is appended
-once, however many sessions find it due. An UPDATE is always appended: a second one changes nothing.
+Rule: a marker is checked at exactly the offset that it would get, by the log below that offset. So each marker is
+appended once, however many sessions find it due. Only an UPDATE is always appended, because a second one changes
+nothing.
 
 Not here: when a marker is due (``regions``), and what it does to the state (``log.region_state``).
 """
@@ -21,7 +22,7 @@ from fenceline.log.state import PartitionState, TentativeState
 
 
 class _RegionMarkerEntry(Entry):
-    """What the entries of all these markers share. Several of them may share a segment."""
+    """The base of the markers' entries. Several markers may share a segment."""
 
     __slots__ = ()
 
@@ -37,7 +38,7 @@ class RequestEntry(_RegionMarkerEntry):
     request: SnapshotRequest
 
     def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | Outdated | ThrottledError:
-        """Return the marker as it would be stored, that the log has it, or that too many are under way."""
+        """Return the marker as it would be stored, its offset in the log, or the error that too many are under way."""
         state = tentative.state
         if state.is_sealed:
             return Outdated()
@@ -56,7 +57,7 @@ class RequestEntry(_RegionMarkerEntry):
 
 @dataclass(frozen=True, slots=True)
 class ResponseEntry(_RegionMarkerEntry):
-    """The RESPONSE to another region's REQUEST: it says what was here at that REQUEST's offset.
+    """The RESPONSE to another region's REQUEST: it gives the positions of this log at that REQUEST's offset.
 
     Args:
         topic_id: This region's.
@@ -79,10 +80,10 @@ class ResponseEntry(_RegionMarkerEntry):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry(_RegionMarkerEntry):
-    """The SNAPSHOT that completes a REQUEST, once the log has what the answers of the other regions name.
+    """The SNAPSHOT that completes a REQUEST, once the log has all that the RESPONSEs of the other regions name.
 
     Args:
-        regions: Those of the topic; see ``OpenSnapshotRequest.is_final``.
+        regions: The topic's regions; see ``OpenSnapshotRequest.is_final``.
     """
 
     snapshot_id: str
@@ -123,11 +124,12 @@ class UpdateEntry(_RegionMarkerEntry):
 
 @dataclass(frozen=True, slots=True)
 class SkipEntry(_RegionMarkerEntry):
-    """The SKIP by which an operator gives up what a region no longer keeps, or what is refused here.
+    """The SKIP by which an operator gives up records that a region no longer keeps, or that are refused here.
 
     Args:
-        position: The position before what is given up, as the log has it.
-        begins_life: Whether nothing of this life of the source's topic was taken: the position is of another one.
+        position: The log's position before the records that are given up.
+        begins_life: Whether the SKIP begins a life of the source's topic of which nothing was replicated, so that the
+            position is one of another life.
     """
 
     skip: Skip
@@ -163,7 +165,7 @@ class SkipEntry(_RegionMarkerEntry):
 
 
 def too_many_regions(region: str, state: PartitionState) -> InvalidRequestError:
-    """Return the refusal of a region's first record in a log that has taken records of as many as it can."""
+    """Return the refusal of a region's first record in a log that has records of as many regions as a log can."""
     return InvalidRequestError(
         "the partition has taken records of too many regions, and takes none of a further one; create the "
         f"topic anew: region={region} regions={len(state.origins)}",

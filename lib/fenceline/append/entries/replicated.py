@@ -1,12 +1,12 @@
 """Another region's batches as one entry of the queue: a segment that also moves the position in that region's log.
 
-Rule: the entry is let in only if the position at exactly its offset is the one from which its batches were taken. The
-create then brings the batches and moves the position at once (I18). So of two sessions that take the same batches, one
-appends them and the other finds its entry outdated.
+Rule: the entry is appended only if the position at exactly its offset is the one from which its batches were fetched.
+The create then adds the batches and moves the position at once (I18). So if two sessions fetch the same batches, one
+appends them, and the other finds its entry outdated.
 
-Rule: the topic's configuration, its writers and their sequences are not consulted: the source accepted these batches.
-What a region could do to this log by wrong batches is checked when an entry is made, in its caller's thread. So no
-other caller of the queue fails because of it.
+Rule: the topic's configuration, its writers and their sequences are not consulted, because the source accepted these
+batches. Whether wrong batches of a region would damage this log is checked when an entry is made, in its caller's
+thread, so that no other caller of the queue fails because of them.
 
 Not here: which batches are taken, and in which segments; see ``regions``.
 """
@@ -38,7 +38,7 @@ class ReplicatedEntry(Entry):
 
     Args:
         region: The region that produced them.
-        position: The position from which they were taken; ``None`` if nothing of that region was taken before.
+        position: The position from which they were fetched; ``None`` if nothing of that region was replicated before.
         source: The position after them.
         batches: At least one, as ``replicated_batch.stripped`` returns them, in the source's order.
 
@@ -51,7 +51,7 @@ class ReplicatedEntry(Entry):
     source: Replicated
     batches: Sequence[bytes]
     origin: SegmentOrigin | None = field(init=False)
-    goes_alone = True  # not urgent: they come as often as local batches, and take turns with those
+    goes_alone = True  # not urgent: replicated batches come as often as local ones, and take turns with them
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "origin", SegmentOrigin(self.region, self.source))
@@ -74,7 +74,7 @@ class ReplicatedEntry(Entry):
         return sum(map(len, self.batches))
 
     def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Outdated | InvalidRequestError:  # noqa: ARG002
-        """Return the batches as they would be stored, or that another session was faster."""
+        """Return the batches as they would be stored, or ``Outdated`` if another session was faster."""
         state = tentative.state
         position = state.origins.get(self.region)
         if state.is_sealed or position != self.position:  # I18, I20; model: Snapshot, "only from the position in force"
@@ -94,7 +94,7 @@ def _checked(batch: bytes) -> int:
     """Return how many data records a batch holds.
 
     Raises:
-        ValueError: It is damaged, or it would do more in this log than to add records.
+        ValueError: The batch is damaged, or would do more in this log than to add records.
     """
     header = parse_header(batch)
     is_whole = header.size == len(batch) and header.magic == 2 and 0 < header.count == header.last_offset_delta + 1

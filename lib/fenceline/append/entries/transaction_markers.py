@@ -1,11 +1,12 @@
-"""COMMIT and ABORT as entries of the queue: what the end of a transaction appends to each partition that it names.
+"""COMMIT and ABORT as entries of the queue. The end of a transaction appends one to each partition that it names.
 
-Rule: a marker is checked at exactly the offset that it would get, and without lapses. Where its producer is open below
-its epoch it is appended. Where the log has reached that epoch it is done. Elsewhere the coordinator decides: the marker
-is appended only while the transaction is still prepared with this epoch ("Ending a transaction").
+Rule: a marker is checked at exactly the offset that it would get, and without lapses. The marker is appended where its
+producer has an open transaction below the marker's epoch, and is done where the log has reached that epoch. Elsewhere
+the coordinator decides: the marker is appended only while the transaction is still prepared with this epoch
+("Ending a transaction").
 
-Rule: that a marker is done without an append is answered from a verified tail only (I4). What a frozen process has
-folded may be its own late create, where the log start has passed.
+Rule: that a marker is done without an append is answered from a verified tail only (I4), because a process that was
+frozen may have folded its own late create below the log start.
 
 Not here: which partitions a transaction names, and what follows once each has its marker; see ``transactions``.
 """
@@ -26,7 +27,7 @@ class EndEntry(Entry):
     """The marker that ends a producer's transaction.
 
     Args:
-        producer_epoch: The bumped one (KIP-890).
+        producer_epoch: The bumped epoch (KIP-890).
         prepared: The coordinator's answer that the transaction is prepared with this epoch; ``None`` before it was
             asked.
     """
@@ -37,7 +38,7 @@ class EndEntry(Entry):
     prepared: CoordinatorAnswer | None = None
 
     def check(self, tentative: TentativeState, now_ms: int) -> StoredBatch | Marked | AskCoordinator:
-        """Return the marker as it would be stored, that it is done, or that the coordinator must be asked first."""
+        """Return the marker as it would be stored, ``Marked`` if it is done, or the question to the coordinator."""
         state = tentative.state
         opened = state.open_transactions.get(self.producer_id)
         if opened is not None:
@@ -47,8 +48,8 @@ class EndEntry(Entry):
         known = tentative.producers.get(self.producer_id)
         if known is not None and known.producer_epoch >= self.producer_epoch:
             return Marked(state.next_offset)  # it is in the log already, or a later one is
-        # Once the producer's item has expired, a later marker may be forgotten here. Behind it this one would lower the
-        # producer's epoch (I12).
+        # Once the producer's item has expired, the state may have forgotten a later marker of the producer, behind
+        # which this marker would lower the producer's epoch (I12).
         # model: Transaction, "an unknown producer's marker reads the item"
         if self.prepared is None or not self.prepared.holds(tentative.producers_dropped):
             return AskCoordinator(tentative.producers_dropped)
