@@ -51,7 +51,7 @@ def test_peers_that_make_no_sense_are_one_line_and_open_nothing(tmp_path, text, 
 
 
 @pytest.mark.parametrize("region", ["X Y", "", "A"])
-def test_what_can_name_no_region_opens_nothing(tmp_path, region):
+def test_an_invalid_region_name_creates_no_directory(tmp_path, region):
     line = last_line(dev(tmp_path, "--region", region), 2)
     assert line.startswith("Invalid value for '--region': ")
     assert f"must be 1 to 63 of the characters a-z 0-9 -, not {region!r}" in line

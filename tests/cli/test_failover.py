@@ -159,7 +159,7 @@ def test_a_move_goes_on_where_the_region_that_is_left_refuses_a_snapshot_or_the_
         ),
     ],
 )
-def test_a_broken_link_is_told_before_the_move_which_still_goes_on(run, regions, monkeypatch, row, expected):
+def test_a_broken_link_is_a_warning_before_the_move(run, regions, monkeypatch, row, expected):
     regions["b"].status = {"regions": [row]}
     monkeypatch.setattr(options, "can_answer", lambda: True)
     asked = run(*MOVE, typed="n\n")
@@ -184,7 +184,7 @@ def test_a_broken_link_is_told_before_the_move_which_still_goes_on(run, regions,
         ),
     ],
 )
-def test_a_link_that_is_broken_in_the_other_direction_is_told_too(run, regions, row, expected):
+def test_a_link_broken_in_the_other_direction_is_a_warning_too(run, regions, row, expected):
     """It is so where the topic was deleted and created again: b is up to date with a, and yet lacks records."""
     regions["a"].status = {"regions": [row]}
     assert run(*MOVE, "--yes").stderr == f"warning: {expected}\n"
@@ -198,7 +198,7 @@ def ending_with(backlog):
     ("marks", "lag", "lacking"),
     [(ending_with(7), 0, 3), (ending_with(7), 2, 1), (ending_with(7), 3, None), (ending_with(10), 0, None)],
 )
-def test_a_smaller_backlog_that_no_lag_explains_is_told(run, regions, lag, lacking):
+def test_a_smaller_backlog_that_no_lag_explains_is_a_warning(run, regions, lag, lacking):
     """Records of a topic that was deleted and created again are missing for good, although both links work."""
     regions["b"].status = {"regions": [region_status("a", lag_records=lag)]}
     told = run(*MOVE, "--yes").stderr
@@ -362,7 +362,7 @@ def test_ctrl_c_at_the_question_ends_the_command_as_anywhere_else(run, regions, 
         ),
     ],
 )
-def test_what_cannot_be_moved_is_told_in_one_line(run, regions, change, expected):
+def test_a_subscription_that_cannot_be_moved_is_reported_in_one_line(run, regions, change, expected):
     change(regions["a"], regions["b"])
     assert expected in error_line(run(*MOVE, "--yes"))
     assert regions["a"].changes() + regions["b"].changes() == []

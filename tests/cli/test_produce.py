@@ -76,14 +76,14 @@ def test_lines_are_whole_however_their_bytes_come(run, client, topic):
     assert b"\r\n".join(values) == text
 
 
-def test_what_stands_before_a_bad_line_is_stored_and_counted(run, client, topic):
+def test_records_before_a_bad_line_are_stored_and_counted(run, client, topic):
     told = last_line(run("produce", topic, "--partition", 0, "--key-separator", ":", stdin=b"a:1\nb:2\nc\nd:4\n"))
 
     assert told == "line 3: the line has no key separator ':': 'c'; 2 records were acknowledged before"
     assert next_offset(client, topic) == 2
 
 
-def test_a_failure_is_told_while_there_is_nothing_to_read(run, client, topic):
+def test_a_failure_is_reported_while_the_input_is_idle(run, client, topic):
     ended = threading.Event()
 
     def feed(write):
@@ -118,7 +118,7 @@ def test_ctrl_c_is_pythons_again_once_a_command_was_loaded():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_the_version_is_told(run):
+def test_version_is_printed_in_one_line(run):
     (line,) = lines(run("--version"))
     assert line.removeprefix("fenceline ").count(".") == 2
 
@@ -126,7 +126,7 @@ def test_the_version_is_told(run):
 # Expected offsets
 
 
-def test_batches_with_an_expected_offset_stand_one_behind_the_other(run, client, topic):
+def test_batches_with_an_expected_offset_are_contiguous(run, client, topic):
     client.produce(topic, 1, [Record(b"first")])
     given = b"".join(b"%d\n" % number for number in range(25_000))  # three batches
 
@@ -147,7 +147,7 @@ def test_a_mismatch_is_one_line_with_the_next_offset_and_nothing_is_written(run,
     assert next_offset(client, topic, 1) == 2
 
 
-def test_who_came_in_between_is_met_by_a_later_batch(run, client, topic):
+def test_a_rivals_record_in_between_fails_a_later_batch(run, client, topic):
     def feed(write):
         write(b"one\n")
         wait_until(lambda: next_offset(client, topic) == 1)
@@ -225,7 +225,7 @@ def test_a_producer_that_is_fenced_while_it_waits_for_lines_ends_with_one(run, c
     assert told.endswith("; 1 records were acknowledged before")
 
 
-def test_a_session_that_may_not_write_there_is_told(run, client, topic):
+def test_a_session_without_the_topic_is_reported(run, client, topic):
     with client.session() as session:
         told = last_line(run("produce", topic, "--session", session.session_id, stdin=b"x\n"))
         assert told.startswith("PRODUCER_FENCED: the session may not write to the topic")
@@ -281,7 +281,7 @@ def test_a_compacted_topic_is_read_as_its_newest_records(run, client):
     assert len(lines(run("consume", name))) == 701
 
 
-def test_a_view_that_was_compacted_again_while_it_was_read_is_told(run, client, monkeypatch):
+def test_a_view_compacted_again_during_a_read_is_reported(run, client, monkeypatch):
     name = f"table-{next(NUMBERS)}"
     client.create_topic(name, config={"cleanup.policy": "compact", "delete.retention.ms": 0})
     client.produce(name, 0, [Record(b"v", b"k"), Record(b"w", b"l")])
@@ -309,7 +309,7 @@ def test_a_table_by_timestamp_is_printed_without_what_loses(run, client):
     assert lines(run("consume", name, "--compacted", "--format", "key-value")) == ["k\tnew", "l\tw"]
 
 
-def test_a_compaction_beside_a_read_that_misses_no_delete_is_not_told(run, client, monkeypatch):
+def test_a_compaction_during_a_read_that_misses_no_delete_is_no_error(run, client, monkeypatch):
     """The view keeps the tombstone for a day; and what a key has beyond the end of before is printed, too."""
     name = f"table-{next(NUMBERS)}"
     client.create_topic(name, config={"cleanup.policy": "compact"})
@@ -377,7 +377,7 @@ def test_of_records_that_fail_only_those_before_are_said_to_be_stored(run, clien
         (None, 99, "it does not answer at http://x"),
     ],
 )
-def test_why_nothing_is_stored_is_told_as_the_server_says_it(trouble, looks, expected):
+def test_the_reason_why_nothing_is_stored_is_the_servers(trouble, looks, expected):
     """A full disk is reported at once, a server that says nothing after a while."""
     producer = SimpleNamespace(trouble=trouble, acknowledged=0, failure=None)
     watch = Watch(producer, "http://x", file=None, bytes_read=lambda: 0, on_failure=lambda: None)

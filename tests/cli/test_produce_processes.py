@@ -80,7 +80,7 @@ def ended(process):
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_was_read_before_a_signal_is_stored_and_counted(server, patient, number, exit_code):
+def test_records_read_before_a_signal_are_stored_and_counted(server, patient, number, exit_code):
     patient.stdin.write(b"one\n")
     wait_until(lambda: next_offset(server) == 1)
     patient.stdin.write(b"two\nthree\nno e")
@@ -129,7 +129,7 @@ def test_a_signal_that_comes_as_the_wait_for_input_begins_ends_it(monkeypatch):
     assert (len(woken), len(woken[0]), stop.signal) == (1, 1, signal.SIGINT)
 
 
-def test_a_server_that_is_away_is_told_once_and_a_signal_ends_it_in_time(server, produce):
+def test_an_unreachable_server_is_reported_once_and_a_signal_ends_the_wait(server, produce):
     produce.stdin.write(b"one\n")
     wait_until(lambda: next_offset(server) == 1)
     server._process.send_signal(signal.SIGSTOP)

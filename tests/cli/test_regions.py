@@ -73,7 +73,7 @@ def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expect
 
 @pytest.mark.parametrize("command", ["suspend", "resume"])
 @pytest.mark.parametrize("given", ["a/b", "", "X Y"])
-def test_what_can_name_no_region_is_quoted_as_it_was_given(run, a, command, given):
+def test_an_invalid_region_name_is_quoted_as_given(run, a, command, given):
     told = error_line(run("regions", command, "t", given), exit_code=2)
     assert f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {given!r}" in told
     assert a.sent == []
@@ -317,7 +317,7 @@ def test_a_batch_that_is_refused_is_given_up_after_a_question(run, a, busy, skip
     ],
     ids=str,
 )
-def test_what_is_no_gap_is_not_given_up(run, a, busy, changed, expected):
+def test_an_invalid_gap_is_not_skipped(run, a, busy, changed, expected):
     given = {"-p": 1, "--from": "b", "--to": 42, **changed}
     assert expected in error_line(run("replication", "skip", "t", *[one for pair in given.items() for one in pair]))
     assert a.changes() == []

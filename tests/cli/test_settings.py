@@ -61,7 +61,7 @@ def test_the_help_of_a_topic_fits_a_terminal(command):
         ("no.such=7d", "unknown config name"),
     ],
 )
-def test_a_unit_that_is_none_is_told_with_those_that_are(run, client, setting, expected):
+def test_an_unknown_unit_is_reported_with_the_known_ones(run, client, setting, expected):
     told = error_line(run("topic", "create", "refused", "--config", setting))
     assert told.startswith("INVALID_REQUEST: ")
     assert expected in told
@@ -71,7 +71,7 @@ def test_a_unit_that_is_none_is_told_with_those_that_are(run, client, setting, e
 
 
 @pytest.mark.parametrize("command", ["create", "alter"])
-def test_help_tells_every_setting_with_its_default_from_the_one_table(command):
+def test_help_lists_every_setting_with_its_default(command):
     shown = CliRunner().invoke(app, ["topic", command, "--help"]).stdout
     for name, spec in NAMES.items():
         assert re.search(
@@ -98,7 +98,7 @@ def test_a_topic_is_described_with_every_setting_in_force(run):
 
 
 @given(amount=st.integers(1, 2**63 - 1), kind=st.sampled_from(["ms", "bytes"]))
-def test_what_is_shown_is_parsed_as_what_it_was(amount, kind):
+def test_a_shown_amount_is_parsed_back(amount, kind):
     assert units.parse(units.shown(amount, kind), kind, plain="ms" if kind == "ms" else "B") == amount
 
 
@@ -115,7 +115,7 @@ def test_what_is_shown_is_parsed_as_what_it_was(amount, kind):
     ],
     ids=" ".join,
 )
-def test_a_duration_that_is_none_is_told(arguments, expected):
+def test_an_invalid_duration_is_reported(arguments, expected):
     told = error_line(CliRunner().invoke(app, arguments, prog_name="fenceline"), exit_code=2)
     assert expected in told
 

@@ -135,7 +135,7 @@ def test_a_command_that_is_answered_loads_no_more_of_the_log_than_it_shows(url, 
 
 
 @pytest.mark.slow
-def test_what_the_codec_passes_over_is_there_for_whoever_asks():
+def test_modules_that_the_codec_skips_can_still_be_imported():
     program = (
         "import sys\n"
         "from fenceline_cli.codec_alone import load_codec\n"
@@ -156,7 +156,7 @@ def test_what_the_codec_passes_over_is_there_for_whoever_asks():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_what_was_loaded_is_not_looked_through_for_garbage():
+def test_loaded_modules_are_frozen_for_the_garbage_collector():
     program = (
         "import gc\n"
         "from fenceline_cli.quiet_start import QuietStart\n"
@@ -221,7 +221,7 @@ def test_each_next_step_has_an_exit_code_that_help_states(monkeypatch, error, co
         (["lock", "r", "--bogus", "--", "x", "--json"], 2, None),
     ],
 )
-def test_what_no_service_answered_is_told_as_json_too(arguments, code, expected):
+def test_an_error_without_a_service_is_json_too(arguments, code, expected):
     line = error_line(CliRunner().invoke(app, arguments, prog_name="fenceline"), exit_code=code)
     if expected is None:
         assert line.startswith("No such option")
@@ -233,7 +233,7 @@ def test_what_no_service_answered_is_told_as_json_too(arguments, code, expected)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["--version"], ["check-store", "--data", "."]])
-def test_output_that_nobody_reads_is_no_error(tmp_path, arguments):
+def test_output_into_a_closed_pipe_is_no_error(tmp_path, arguments):
     read_end, write_end = os.pipe()
     os.close(read_end)
     command = [sys.executable, "-m", "fenceline_cli.main", *arguments]

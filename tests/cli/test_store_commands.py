@@ -180,7 +180,7 @@ def test_only_some_of_many_lost_topics_are_named(fenceline: Fenceline, tmp_path:
     assert len(set(names.split(", ")) & set("abcd")) == 3
 
 
-def test_verify_tells_of_topics_that_no_item_knows(fenceline: Fenceline, lost: Path) -> None:
+def test_verify_reports_topics_without_items(fenceline: Fenceline, lost: Path) -> None:
     """Also beside a newer one of the same name."""
     with opened(lost) as log:
         log.topics.create(TOPIC)
@@ -201,13 +201,13 @@ def test_verify_tells_of_topics_that_no_item_knows(fenceline: Fenceline, lost: P
     )
 
 
-def test_verify_of_a_lost_topic_by_its_name_tells_of_it(fenceline: Fenceline, lost: Path) -> None:
+def test_verify_reports_a_lost_topic_given_by_name(fenceline: Fenceline, lost: Path) -> None:
     assert [row["topic"] for row in json.loads(fenceline("verify", "--data", lost, "--json", TOPIC).stdout)] == [TOPIC]
     assert "no topic other" in error_line(fenceline("verify", "--data", lost, "other"))
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_verify_tells_of_records_whose_topic_object_is_lost(fenceline: Fenceline, lost: Path, is_damaged: bool) -> None:
+def test_verify_reports_records_whose_topic_object_is_lost(fenceline: Fenceline, lost: Path, is_damaged: bool) -> None:
     with opened(lost) as log:
         objects = log.context.objects
         topic_id = next(one.topic_id for one in lost_topics(log.context))
@@ -258,7 +258,7 @@ def test_rebuild_and_whoever_else_works_on_a_directory_keep_apart(fenceline: Fen
 
 
 @pytest.mark.parametrize("command", ["dev", "verify", "rebuild"])
-def test_a_damaged_file_is_told_with_what_to_do(fenceline: Fenceline, lost: Path, command: str) -> None:
+def test_a_damaged_file_is_reported_with_the_remedy(fenceline: Fenceline, lost: Path, command: str) -> None:
     (lost / "items.sqlite3").write_bytes(b"\x17" * 20_000)
     told = error_line(fenceline(command, "--data", lost))
     assert "end every server, move it (and its -wal and -shm) away, then 'fenceline rebuild --data DIR'" in told
@@ -267,7 +267,7 @@ def test_a_damaged_file_is_told_with_what_to_do(fenceline: Fenceline, lost: Path
     assert "end every server, and restore it from a backup" in error_line(fenceline(command, "--data", lost))
 
 
-def test_damage_that_is_met_later_is_told_with_what_to_do(fenceline: Fenceline, lost: Path) -> None:
+def test_damage_found_later_is_reported_with_the_remedy(fenceline: Fenceline, lost: Path) -> None:
     assert fenceline("rebuild", "--data", lost).exit_code == 0
     file = lost / "items.sqlite3"
     file.write_bytes(file.read_bytes()[:4096] + b"\x17" * (file.stat().st_size - 4096))
@@ -286,7 +286,7 @@ def without_rights() -> Iterator[None]:
         os.seteuid(before)
 
 
-def test_a_directory_that_may_not_be_written_to_is_told_by_verify(fenceline: Fenceline) -> None:
+def test_verify_reports_a_read_only_directory(fenceline: Fenceline) -> None:
     with tempfile.TemporaryDirectory() as name:  # readable by all users, unlike the fixture's
         directory = Path(name)
         with opened(directory) as log:

@@ -235,7 +235,7 @@ def test_a_run_that_was_stopped_and_taken_over_writes_nothing_when_it_goes_on(
     assert_each_once(written())
 
 
-def test_what_another_producer_has_not_committed_is_not_processed(start, client, topic, written):
+def test_uncommitted_input_is_not_processed(start, client, topic, written):
     with client.transactional_producer(f"{topic}-in") as producer:
         for outcome in ("commit", "abort"):
             with producer.transaction() as txn:
@@ -249,7 +249,7 @@ def test_what_another_producer_has_not_committed_is_not_processed(start, client,
     assert written() == ["commit"]
 
 
-def test_what_a_command_says_on_stderr_is_seen(start, client, topic):
+def test_stderr_of_the_command_is_passed_on(start, client, topic):
     give(client, topic, 2)
     process = start("--once", "--json", command=["sh", "-c", "echo careful >&2; cat"])
     out, err = process.communicate(timeout=PATIENCE_S)

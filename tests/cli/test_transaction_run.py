@@ -72,7 +72,7 @@ def run(*given, command="cat", target="u"):
     return CliRunner().invoke(app, [*words, "--", *shlex.split(command)])
 
 
-def test_what_a_command_prints_is_committed_with_the_offsets_of_what_it_read(service):
+def test_output_is_committed_with_the_offsets_of_its_input(service):
     service.fill(b"a", b"b")
     service.fill(b"c", partition=1)
     (told,) = lines(run(command="tr a-z A-Z"))
@@ -181,13 +181,13 @@ def test_a_command_that_fails_commits_nothing_and_passes_its_code_on(service, co
     assert written(service) == [b"a"]
 
 
-def test_a_code_is_told_as_json_too(service):
+def test_an_exit_code_is_reported_as_json_too(service):
     service.fill(b"a")
     told = json.loads(last_line(run("--json", command="sh -c 'exit 2'"), 2))
     assert (told["code"], told["exit_code"]) == ("COMMAND_FAILED", 2)
 
 
-def test_what_was_committed_before_a_failure_stays_and_is_told(service, tmp_path):
+def test_transactions_committed_before_a_failure_stay_and_are_counted(service, tmp_path):
     service.fill(b"a", b"b", b"c")
     command = f"sh -c 'cat; if test -e {tmp_path}/once; then exit 9; fi; touch {tmp_path}/once'"
     told = last_line(run("--batch", 2, command=command), 9)
@@ -225,7 +225,7 @@ def test_json_copies_every_record(service):
 
 
 @pytest.mark.parametrize("record", WHOLE, ids=str)
-def test_what_no_line_can_carry_is_refused_and_nothing_of_its_batch_is_processed(service, record, tmp_path):
+def test_a_record_that_no_line_can_carry_stops_its_whole_batch(service, record, tmp_path):
     service.fill(b"a", record)
     told = last_line(run(command=f"touch {tmp_path}/ran"))
     assert "the record at offset 1 of t/0 " in told
@@ -291,7 +291,7 @@ def test_a_refusal_ends_it_with_nothing_committed(service, operation, error, exi
     assert (written(service), group(service)) == ([], {})
 
 
-def test_records_that_retention_has_taken_are_told_and_not_passed_over(service):
+def test_input_deleted_by_retention_is_an_error_and_not_skipped(service):
     service.fill(b"a", b"b")
     lines(run())
     service.fill(b"c", b"d")

@@ -122,7 +122,7 @@ def test_an_open_transaction_does_not_hang_and_is_not_aborted_as_such(run, opene
     assert error_line(run("txn", "abort", topic, "-p", 0, *pair, "--yes")).startswith("INVALID_TXN_STATE: ")
 
 
-def test_what_hangs_is_found_and_ended_by_the_command_that_is_printed(run, consume, data, topic, url):
+def test_a_hanging_transaction_is_ended_by_the_printed_command(run, consume, data, topic, url):
     """Damage: the items of its coordinator are gone."""
     with Client(url) as client, client.transactional_producer(transactional_id := f"{topic}-id") as producer:
         txn = producer.transaction()

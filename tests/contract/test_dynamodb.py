@@ -120,7 +120,7 @@ def dynamo(items: OpenItems) -> DynamoItemStore:
     ],
     ids=lambda value: value[-60:] if isinstance(value, bytes) else None,
 )
-def test_a_write_is_sent_once_and_its_answer_is_told(
+def test_a_write_is_sent_once_and_its_answer_raised(
     faulty: Faulty, store: DynamoItemStore, write: str, trouble: Any, fact: type[StoreFact]
 ) -> None:
     faulty.answers = [trouble]
@@ -257,7 +257,7 @@ def test_an_item_beyond_the_limit_is_not_sent(faulty: Faulty, store: DynamoItemS
 
 
 @on_every_dynamodb
-def test_an_item_that_the_store_finds_too_large_is_told_so(
+def test_an_item_that_the_store_finds_too_large_is_item_too_large(
     dynamo: DynamoItemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our count is the larger one, but not by much."""
@@ -279,7 +279,7 @@ def test_text_that_is_no_item_value_is_refused(store: DynamoItemStore, faulty: F
 
 
 @on_every_dynamodb
-def test_a_table_is_made_once_and_told_absent_at_start(dynamo: DynamoItemStore) -> None:
+def test_a_table_is_created_once_and_its_absence_reported_at_start(dynamo: DynamoItemStore) -> None:
     dynamo.check()
     other = DynamoItemStore("fenceline-none", client=dynamo._client)
     with pytest.raises(Unavailable, match="there is no such table; create it, or name another: table=fenceline-none"):
@@ -292,7 +292,7 @@ def test_a_table_is_made_once_and_told_absent_at_start(dynamo: DynamoItemStore) 
 
 
 @on_every_dynamodb
-def test_another_programs_table_is_told_at_start(dynamo: DynamoItemStore) -> None:
+def test_another_programs_table_is_reported_at_start(dynamo: DynamoItemStore) -> None:
     client, name = dynamo._client, f"other-{uuid.uuid4().hex}"
     client.create_table(
         TableName=name,
@@ -308,7 +308,7 @@ def test_another_programs_table_is_told_at_start(dynamo: DynamoItemStore) -> Non
     ("code", "advice"),
     [("AccessDeniedException", "grant it"), ("UnrecognizedClientException", "credentials are not accepted")],
 )
-def test_credentials_that_do_not_work_are_told_at_start(
+def test_unusable_credentials_are_reported_at_start(
     faulty: Faulty, store: DynamoItemStore, code: str, advice: str
 ) -> None:
     faulty.answers = [refusal(code)]

@@ -115,7 +115,7 @@ KEYS = ["k", "k/", "a//k", "."]
     [*NOTHING_SAID, *REFUSED],
     ids=lambda value: value[:40] if isinstance(value, bytes) else None,
 )
-def test_a_create_is_sent_once_and_its_answer_is_told(
+def test_a_create_is_sent_once_and_its_answer_raised(
     faulty: Faulty, store: S3ObjectStore, told: Any, fact: type[StoreFact], key: str
 ) -> None:
     """A second request, by whichever layer, would meet the first one's object and take it for a rival's."""
@@ -136,7 +136,7 @@ def test_a_create_is_sent_once_and_its_answer_is_told(
     ],
     ids=lambda value: value[9:12].decode(),
 )
-def test_a_look_tells_whether_a_create_in_conflict_met_an_object_or_a_rival(
+def test_a_head_after_a_conflict_finds_an_object_or_a_rival(
     faulty: Faulty, store: S3ObjectStore, told: bytes, key: str
 ) -> None:
     there = found()
@@ -353,7 +353,7 @@ def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: S3Objec
         assert len(faulty.requests) == aws_client.ATTEMPTS_MAX
 
 
-def test_what_is_refused_is_not_asked_again(faulty: Faulty, store: S3ObjectStore) -> None:
+def test_a_refused_request_is_not_retried(faulty: Faulty, store: S3ObjectStore) -> None:
     faulty.answers = [refusal(403, "AccessDenied")]
     with pytest.raises(Unavailable, match="don't permit this; grant it: bucket=bucket key=p/k"):
         store.get("k")
@@ -363,9 +363,7 @@ def test_what_is_refused_is_not_asked_again(faulty: Faulty, store: S3ObjectStore
 @pytest.mark.parametrize(
     "told", [refusal(404, "NoSuchBucket"), answer(404, b"not a store"), refusal(403, "AccessDenied")], ids=repr
 )
-def test_absence_is_told_only_where_the_store_says_so_of_the_key(
-    faulty: Faulty, store: S3ObjectStore, told: bytes
-) -> None:
+def test_only_no_such_key_means_absent(faulty: Faulty, store: S3ObjectStore, told: bytes) -> None:
     faulty.answers = [told]
     for start, end in ((0, None), (0, 10), (5, 5)):
         with pytest.raises(Unavailable):
@@ -483,14 +481,14 @@ def test_a_bucket_that_lists_in_no_order_is_refused() -> None:
 
 
 @pytest.mark.parametrize("objects", [name for name in OBJECT_STORES if name.startswith("s3")], indirect=True)
-def test_a_wrong_bucket_is_told_at_start(objects: OpenObjects) -> None:
+def test_a_wrong_bucket_is_reported_at_start(objects: OpenObjects) -> None:
     assert isinstance(objects, S3ObjectStore)
     objects.check()
     with pytest.raises(Unavailable, match="there is no such bucket; create it, or name another: bucket=no-such-bucket"):
         S3ObjectStore("no-such-bucket", **objects._options).check()
 
 
-def test_a_bucket_in_another_region_is_told_at_start(faulty: Faulty, store: S3ObjectStore) -> None:
+def test_a_bucket_in_another_region_is_reported_at_start(faulty: Faulty, store: S3ObjectStore) -> None:
     listing = answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
     faulty.answers = [listing, answer(200, **{"x-amz-bucket-region": "eu-west-1"})]
     with pytest.raises(Unavailable, match="set AWS_REGION=eu-west-1: bucket=bucket region=us-east-1"):
@@ -509,7 +507,7 @@ def test_a_bucket_in_another_region_is_told_at_start(faulty: Faulty, store: S3Ob
         ("RequestTimeTooSkewed", 403, "clock"),
     ],
 )
-def test_credentials_that_do_not_work_are_told_at_start(
+def test_unusable_credentials_are_reported_at_start(
     faulty: Faulty, store: S3ObjectStore, code: str, status: int, advice: str
 ) -> None:
     faulty.answers = [refusal(status, code)]
@@ -518,7 +516,7 @@ def test_credentials_that_do_not_work_are_told_at_start(
     assert "\n" not in str(raised.value)
 
 
-def test_objects_stand_below_the_prefix(faulty: Faulty) -> None:
+def test_objects_are_created_below_the_prefix(faulty: Faulty) -> None:
     faulty.answers = [answer(200, etag='"e"')]
     for prefix, path in (("", "k"), ("/", "k"), ("a", "a/k"), ("/a/b/", "a/b/k")):
         S3ObjectStore("bucket", prefix, endpoint_url=faulty.url).create("k", b"", {})

@@ -140,9 +140,7 @@ def test_an_append_whose_create_failed_is_stored_once(
 
 
 @pytest.mark.parametrize(("status", "code"), FAILURES)
-def test_an_append_whose_creates_failed_to_the_end_is_never_told_to_be_sent_again(
-    s3: SmallS3, log: Log, status: int, code: str
-) -> None:
+def test_an_append_whose_creates_all_failed_must_be_checked(s3: SmallS3, log: Log, status: int, code: str) -> None:
     """The first attempt may be stored: the same records sent again would be there twice."""
     first = [fails(status, code, is_stored=True)]
     s3.segments = [*first, fails(status, code, is_stored=False)]

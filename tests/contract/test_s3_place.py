@@ -79,7 +79,7 @@ def test_a_bucket_is_where_botocore_finds_it_and_is_found_without_it_where_setti
         (({"AWS_REGION": "us-east-1", "AWS_PROFILE": "absent"}, "", {}, False), "no such AWS profile"),
     ],
 )
-def test_settings_that_lead_nowhere_are_told_with_what_to_do(
+def test_unusable_settings_are_reported_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: Setting, told: str
 ) -> None:
     options = here(monkeypatch, tmp_path, setting)

@@ -53,7 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
     ],
 )
 @pytest.mark.parametrize("command", [["dev"], ["verify"], ["rebuild"], ["check-store"], ["compact", "t"]])
-def test_options_that_name_no_pair_of_stores_are_told(
+def test_options_without_a_pair_of_stores_are_reported(
     run: Fenceline, command: list[str], options: list[str], told: str
 ) -> None:
     assert told in error_line(run(*command, *options))
@@ -64,13 +64,15 @@ def test_a_directory_is_not_created_by_an_option(run: Fenceline) -> None:
 
 
 @pytest.mark.parametrize("command", ["dev", "verify", "check-store"])
-def test_an_endpoint_that_nobody_answers_is_told(run: Fenceline, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_an_endpoint_that_does_not_answer_is_reported(
+    run: Fenceline, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     with nobody_listens() as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         assert "the store can't be reached; check that it runs" in error_line(run(command, *STORES))
 
 
-def test_missing_credentials_are_told(run: Fenceline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_credentials_are_reported(run: Fenceline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -99,7 +101,7 @@ def test_a_profile_is_honoured_as_every_aws_tool_does(
 
 
 @pytest.mark.parametrize(("profile", "told"), profiles.UNUSABLE.items())
-def test_a_profile_that_gives_no_credentials_is_told(
+def test_a_profile_without_credentials_is_reported(
     run: Fenceline, profile: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     profiles.set_up(tmp_path, monkeypatch)
@@ -109,9 +111,7 @@ def test_a_profile_that_gives_no_credentials_is_told(
         assert error_line(run("check-store", *STORES)).startswith(told)
 
 
-def test_boto3_that_is_not_installed_is_told_with_what_to_install(
-    run: Fenceline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_boto3_is_reported_with_the_package_to_install(run: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     assert error_line(run("check-store", *STORES)) == 'S3 and DynamoDB need boto3: pip install "fenceline-log[aws]"'
 
@@ -123,7 +123,7 @@ def test_boto3_that_is_not_installed_is_told_with_what_to_install(
         ("AWS_REGION", "no such place", "there is no such AWS region; set AWS_REGION"),
     ],
 )
-def test_a_setting_that_makes_no_client_is_told(
+def test_a_setting_that_makes_no_client_is_reported(
     run: Fenceline, monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -131,7 +131,7 @@ def test_a_setting_that_makes_no_client_is_told(
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "SignatureDoesNotMatch", "ExpiredToken"])
-def test_a_bucket_that_we_may_not_use_is_told(run: Fenceline, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def test_a_bucket_without_permission_is_reported(run: Fenceline, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     refusal = answer(403, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
     with faulty_server() as faulty:
         faulty.answers = [refusal] * 9
@@ -145,7 +145,7 @@ def test_a_bucket_that_we_may_not_use_is_told(run: Fenceline, monkeypatch: pytes
     assert told.startswith(advice[code])
 
 
-def test_a_bucket_in_another_region_is_told(run: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_in_another_region_is_reported(run: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
     listing = answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
     with faulty_server() as faulty:
         faulty.answers = [listing, answer(200, **{"x-amz-bucket-region": "eu-west-1"})]
@@ -173,7 +173,7 @@ def open_log(stores: list[str]) -> Log:
 
 
 @pytest.mark.slow
-def test_a_missing_bucket_and_a_missing_table_are_told(run: Fenceline, aws_like: None, stores: list[str]) -> None:
+def test_a_missing_bucket_and_a_missing_table_are_reported(run: Fenceline, aws_like: None, stores: list[str]) -> None:
     assert "there is no such bucket; create it, or name another" in error_line(run("dev", *stores))
     assert run("dev", *stores, "--create").exit_code == 0
     other = [*stores[:3], "dynamodb://fenceline-no-such-table"]
@@ -181,7 +181,7 @@ def test_a_missing_bucket_and_a_missing_table_are_told(run: Fenceline, aws_like:
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_created_probed_and_served(run: Fenceline, aws_like: None, stores: list[str]) -> None:
+def test_missing_stores_are_created_probed_and_served(run: Fenceline, aws_like: None, stores: list[str]) -> None:
     for _ in range(2):  # twice: the second time it is there
         started = run("dev", *stores, "--create")
         assert (started.exit_code, started.stdout) == (0, f"serves {stores[1]}\n"), started.output

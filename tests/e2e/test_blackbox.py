@@ -75,7 +75,7 @@ def at_once(clients: list[Client], call: Callable[[Client], T]) -> list[T | erro
         return list(pool.map(made, clients))
 
 
-def test_a_service_tells_how_it_is_and_what_it_speaks(client: Client) -> None:
+def test_a_service_answers_that_it_is_healthy(client: Client) -> None:
     assert client.health()["status"] == "ok"
 
 
@@ -178,7 +178,7 @@ def test_a_segment_is_read_by_its_url_without_credentials(service: Service, topi
     assert decoded.value == b"by url"
 
 
-def test_what_was_trimmed_is_gone_for_every_reader(client: Client, topic: str) -> None:
+def test_trimmed_records_are_gone_for_every_reader(client: Client, topic: str) -> None:
     client.produce(topic, 0, [Record(b"%d" % n) for n in range(5)])
     assert client.trim(topic, 0, 3) == 3
     with pytest.raises(errors.OffsetOutOfRangeError):

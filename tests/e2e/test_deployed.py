@@ -85,14 +85,14 @@ def test_a_request_without_a_signature_is_not_let_in(region: Region) -> None:
             assert "code" not in answer.json(), route  # the gateway's own body
 
 
-def test_who_may_not_invoke_the_api_is_told_so(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_invoke_is_not_authorized(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in new_user(region, "nobody").items():
         monkeypatch.setenv(name, value)
     with region.client() as nobody, pytest.raises(errors.NotAuthorizedError):
         nobody.health()
 
 
-def test_who_may_invoke_the_api_needs_no_leave_for_the_stores(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_invoke_needs_no_permission_for_the_stores(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
     may = {"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": "*"}
     for name, value in new_user(region, "caller", may).items():
         monkeypatch.setenv(name, value)
@@ -243,7 +243,7 @@ def test_a_transaction_whose_producer_is_gone_is_ended_by_the_function_that_read
     assert eventually(markers, 1)
 
 
-def test_metrics_are_told_and_no_key_or_value_is(region: Region, client: Client) -> None:
+def test_metrics_are_logged_and_no_key_or_value_is(region: Region, client: Client) -> None:
     client.create_topic("secrets")
     secret = "hunter2-and-more"
     record = Record(secret.encode(), key=secret.encode(), headers=[(secret, secret.encode())])
@@ -281,7 +281,7 @@ def test_the_sweeper_and_the_compactor_run_within_their_leave(region: Region, cl
     assert answer["compacted"] == [{"topic": "swept", "partition": 0, "compaction_horizon": 2}]
 
 
-def test_an_error_that_is_not_documented_is_told_without_its_text(region: Region) -> None:
+def test_an_undocumented_error_is_answered_without_its_text(region: Region) -> None:
     lambdas = region.aws_client("lambda")
     names = [one["FunctionName"] for one in lambdas.list_functions()["Functions"] if region.name in one["FunctionName"]]
     [compactor] = [name for name in names if "Compactor" in name]

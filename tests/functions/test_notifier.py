@@ -153,7 +153,7 @@ def test_a_message_that_is_none_of_s3s_fails_alone(
     assert queues.own.taken() == [("orders", 2)]
 
 
-def test_what_is_no_segment_of_ours_is_passed_over(notifier: Notifier, queues: FakeQueues, service: Service) -> None:
+def test_events_of_foreign_objects_are_ignored(notifier: Notifier, queues: FakeQueues, service: Service) -> None:
     topic_id = create(service, "orders", "b")
     trial = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "bucket"})
     others = news_of("log/by-hand.log", "log/a/b/c.log", "topic/x/1.json", "log/a/0/0.log/extra")

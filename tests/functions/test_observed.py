@@ -112,7 +112,7 @@ def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> Non
     rival.close()
 
 
-def test_refusals_are_told_by_code_also_within_an_answer_for_several(metered: Any, told: Any) -> None:
+def test_refusals_are_logged_by_code_also_within_an_answer_for_several(metered: Any, told: Any) -> None:
     metered.log.topics.create("orders")
     handler = answering("produce", metered)
     entries = [
@@ -138,7 +138,7 @@ def test_damage_and_contention_have_metrics_of_their_own(metered: Any, told: Any
         assert metric(told(), name) == [1.0]
 
 
-def test_a_store_that_fails_a_scheduled_function_is_told(metered: Any, told: Any) -> None:
+def test_a_store_that_fails_a_scheduled_function_is_logged(metered: Any, told: Any) -> None:
     with pytest.raises(Unavailable):
         running("sweeper", _raises(Unavailable("there is no such bucket")), metered)({}, Context())
     [line] = told()
@@ -146,7 +146,7 @@ def test_a_store_that_fails_a_scheduled_function_is_told(metered: Any, told: Any
 
 
 @pytest.mark.parametrize("error", [KeyError(SECRET), ExceptionGroup("some", [ValueError(SECRET)])], ids=str)
-def test_an_undocumented_error_is_told_by_its_place_and_not_by_its_text(
+def test_an_undocumented_error_has_its_place_and_not_its_text(
     metered: Any, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
     with pytest.raises(FunctionFailedError, match=f"{type(error).__name__} at test_observed.py:") as failed:
@@ -171,7 +171,7 @@ def test_traces_hold_neither_requests_nor_answers(metered: Any, monkeypatch: pyt
     assert answer["statusCode"] == 200
 
 
-def test_an_undocumented_error_of_a_request_is_told_by_its_place_too(
+def test_an_undocumented_error_of_a_request_has_its_place_too(
     metered: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Topics, "get", lambda _, name: {}[name])

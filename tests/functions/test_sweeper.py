@@ -100,7 +100,7 @@ def test_a_run_s_hanging_and_overdue_transactions_are_metrics_also_where_there_i
 @pytest.mark.parametrize(
     ("is_corrupt", "unexpected", "failure"), [(True, 0, CorruptLogError), (False, 1, FunctionFailedError)]
 )
-def test_a_run_that_fails_still_tells_its_metrics(
+def test_a_failing_run_still_logs_its_metrics(
     service: Service,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

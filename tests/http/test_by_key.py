@@ -87,7 +87,7 @@ def test_the_records_of_a_partition_are_one_batch_in_the_order_of_the_request() 
         }
 
 
-def test_record_partitions_and_base_offsets_tell_where_each_record_is() -> None:
+def test_record_partitions_and_base_offsets_locate_each_record() -> None:
     grow(3)
     send(keyed("a", "b", "c"))
     told = send([{"key": key, "value": key * 2} for key in ("c", "a", "c", "b", "a")]).json
@@ -140,7 +140,7 @@ def test_bytes_go_by_their_bytes() -> None:
 @pytest.mark.parametrize(
     "field", ["producer", "session", "transactional_id", "expected_offset", "partitions", "partition", "topic"]
 )
-def test_what_is_one_partitions_is_refused_by_its_name(field: str) -> None:
+def test_a_field_of_one_partition_is_refused_by_its_name(field: str) -> None:
     given: Any = {"producer": {"producer_id": 1, "producer_epoch": 0, "sequence": 0}, "expected_offset": 0}
     told = send(keyed("a"), **{field: given.get(field, "x")})
     assert (told.code, told.json["field"]) == ("INVALID_REQUEST", field)
@@ -164,7 +164,7 @@ def test_the_form_is_judged_for_the_whole_request_before_anything_is_written(bod
     assert (stored(0), stored(1)) == ([], [])
 
 
-def test_what_is_no_json_or_asks_for_too_much_is_refused_whole() -> None:
+def test_a_body_that_is_not_json_or_too_large_is_refused_whole() -> None:
     assert call("POST", PATH, headers={"content-type": BATCH_TYPE}, body=b"x").code == "UNSUPPORTED_MEDIA_TYPE"
     assert call("POST", PATH, body=b" " * (limits.BODY_BYTES_MAX + 1)).code == "RECORD_LIST_TOO_LARGE"
     assert send(keyed("a"), acks=7).code == "INVALID_REQUIRED_ACKS"
@@ -181,7 +181,7 @@ def test_an_unknown_topic_is_unknown_for_the_whole_request(name: str, acks: int)
     assert malformed.code == "INVALID_REQUEST"
 
 
-def test_without_acknowledgement_nothing_is_told() -> None:
+def test_without_acknowledgement_the_answer_is_empty() -> None:
     told = send(keyed("a", "b", "c", "d"), acks=0)
     assert (told.status, told.body, len(stored(0)) + len(stored(1))) == (202, b"", 4)
 
@@ -241,7 +241,7 @@ def test_a_request_may_lead_to_more_partitions_than_one_produce_request_names(
     assert sum(one["count"] for one in told["results"]) == 2_000
 
 
-def test_more_partitions_than_one_answer_can_tell_of_are_refused_and_nothing_is_written(
+def test_more_partitions_than_one_answer_holds_are_refused_and_nothing_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     grow(20)

@@ -93,7 +93,7 @@ def test_the_page_has_every_operation_every_error_and_a_line_to_copy_for_each() 
     assert set(OPERATIONS) <= set(ids)
 
 
-def test_whatever_the_document_says_is_text_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markup_in_the_document_is_text_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     evil = "</pre></code><script>alert(1)</script>\"'&"
 
     def poisoned(value: Any) -> Any:
@@ -216,7 +216,7 @@ def without_times(shown: Any) -> Any:
     return shown
 
 
-def test_who_signs_is_told_how_and_who_need_not_sign_may_leave_it_out() -> None:
+def test_the_document_allows_signed_and_unsigned_requests() -> None:
     [(name, scheme)] = DOCUMENT["components"]["securitySchemes"].items()
     assert (scheme["type"], scheme["in"], scheme["name"]) == ("apiKey", "header", "Authorization")
     assert scheme["x-amazon-apigateway-authtype"] == "awsSigv4"

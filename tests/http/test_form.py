@@ -260,7 +260,7 @@ def test_produce_many_takes_at_most_fifty_entries() -> None:
 
 
 @pytest.mark.parametrize("acks", [2, -2, 2**62])
-def test_an_integer_that_is_no_acks_is_told_apart_from_what_is_none(acks: int) -> None:
+def test_invalid_acks_are_refused_by_their_own_code(acks: int) -> None:
     assert_refused(call("POST", RECORDS, value={**ONE, "acks": acks}), "INVALID_REQUIRED_ACKS")
     entries = [{"topic": "orders", "partition": 0, **ONE}]
     assert_refused(call("POST", "/v1/produce", value={"acks": acks, "partitions": entries}), "INVALID_REQUIRED_ACKS")
@@ -411,7 +411,7 @@ def test_a_body_too_large_is_refused_before_it_is_parsed(path: str) -> None:
         "/v1/topics/orders\n/partitions/0/records",
     ],
 )
-def test_what_no_partition_can_be_called_is_an_unknown_partition(path: str) -> None:
+def test_an_invalid_partition_in_a_path_is_an_unknown_partition(path: str) -> None:
     assert_refused(call("POST", path, value=ONE), "UNKNOWN_TOPIC_OR_PARTITION")
     assert_refused(call("GET", path, "offset=0"), "UNKNOWN_TOPIC_OR_PARTITION")
 
@@ -467,7 +467,7 @@ def test_an_unknown_path_is_not_found_with_any_method(method: str, path: str) ->
     ],
 )
 @pytest.mark.parametrize("method", ["PUT", "HEAD", "OPTIONS", "TRACE", "QUERY", "DELETE"])
-def test_a_known_path_with_another_method_tells_its_methods_whichever_function_is_asked(
+def test_a_wrong_method_is_answered_with_the_allowed_ones_by_every_function(
     method: str, path: str, allowed: str
 ) -> None:
     if method in allowed or (method == "HEAD" and "GET" in allowed):
@@ -570,7 +570,7 @@ def test_a_body_that_is_not_in_its_coding_is_refused(coding: str, change: Callab
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-def test_what_a_small_body_decodes_to_is_bounded(coding: str) -> None:
+def test_the_decoded_size_of_a_compressed_body_is_bounded(coding: str) -> None:
     huge = b" " * (limits.BODY_BYTES_MAX + 1)
     packed = as_zstd(huge) if coding == "zstd" else gzip.compress(huge)
     assert len(packed) < 10_000

@@ -35,7 +35,7 @@ def read(query: str = "offset=0") -> Any:
     return call("GET", RECORDS, query).json
 
 
-def test_an_append_tells_where_its_records_are() -> None:
+def test_an_append_is_answered_with_the_offsets_of_its_records() -> None:
     assert produce("a", "b").json == {
         "base_offset": 0,
         "next_offset": 2,
@@ -49,7 +49,7 @@ def test_an_append_tells_where_its_records_are() -> None:
     assert produce("d", expected_offset=-1).json["expected_offset_checked"] is False
 
 
-def test_a_log_append_time_topic_tells_the_time_of_the_append() -> None:
+def test_a_log_append_time_topic_answers_the_time_of_the_append() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"message.timestamp.type": "LogAppendTime"}})
     told = produce("a").json["timestamp"]
     assert NOW_MS <= told == read()["records"][0]["timestamp"]
@@ -64,7 +64,7 @@ def test_an_expectation_that_fails_names_the_next_offset() -> None:
     assert read()["next_offset"] == 3
 
 
-def test_an_expectation_that_fails_names_its_partition_wherever_it_is_told() -> None:
+def test_an_offset_mismatch_names_its_partition_in_every_answer() -> None:
     call("POST", "/v1/topics", value={"name": "wide", "partitions": 2})
     lost = [
         produce("b", expected_offset=7).json,
@@ -125,7 +125,7 @@ def test_the_path_of_batches_takes_nothing_else(content_type: str) -> None:
     assert read()["next_offset"] == 0
 
 
-def test_a_repeated_batch_is_told_as_a_duplicate() -> None:
+def test_a_repeated_batch_is_answered_as_a_duplicate() -> None:
     producer = {**call("POST", "/v1/producer-ids").json, "sequence": 0}
     first = produce("a", producer=producer, expected_offset=0).json
     produce("b")
@@ -139,7 +139,7 @@ def test_every_acknowledgement_but_none_is_an_answer(acks: object) -> None:
     assert produce("a", acks=acks).json["next_offset"] == 1
 
 
-def test_without_acknowledgement_only_what_is_judged_before_the_partition_is_told() -> None:
+def test_without_acknowledgement_only_errors_before_the_partition_are_answered() -> None:
     for expected in (None, -1, [-1]):
         answer = produce("a", acks=0, expected_offset=expected)
         assert (answer.status, answer.body) == (202, b"")
@@ -170,7 +170,7 @@ def test_text_and_bytes_come_back_as_they_went() -> None:
     assert page["records"][0].items() >= binary.items()
 
 
-def test_a_session_nobody_made_is_unknown() -> None:
+def test_a_session_id_that_was_never_granted_is_unknown() -> None:
     assert produce("a", session={"session_id": "s", "topic_epoch": -1}).code == "UNKNOWN_SESSION"
     assert produce_batch(batch(b"a"), "session_id=s&topic_epoch=0").code == "UNKNOWN_SESSION"
     assert call("GET", RECORDS, "offset=0&session_id=s").code == "UNKNOWN_SESSION"
@@ -253,7 +253,7 @@ def test_a_list_of_expected_offsets_of_another_length_is_refused_with_the_number
     assert read()["next_offset"] == 0
 
 
-def test_a_bad_timestamp_is_told_first_whatever_else_is_wrong_with_other_records() -> None:
+def test_a_bad_timestamp_is_reported_before_other_record_errors() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact"}})
     records = [{"value": "no key"}, {"key": "k", "value": "late", "timestamp": NOW_MS * 2}]
     sent = encode([Record(b"no key"), Record(b"late", key=b"k", timestamp=NOW_MS * 2)], now_ms=NOW_MS).body
@@ -328,7 +328,7 @@ def test_produce_many_answers_each_entry_in_order() -> None:
     assert {one["error"]["code"] for one in results[2:]} == {"UNKNOWN_TOPIC_OR_PARTITION"}
 
 
-def test_produce_many_without_acknowledgement_tells_nothing() -> None:
+def test_produce_many_without_acknowledgement_has_an_empty_answer() -> None:
     entries = [{"topic": topic, "partition": 0, "records": [{"value": "a"}]} for topic in ("orders", "nope")]
     told = call("POST", "/v1/produce", value={"acks": 0, "partitions": entries})
     assert (told.status, told.body, read()["next_offset"]) == (202, b"", 1)

@@ -186,7 +186,7 @@ def test_the_answer_is_of_the_type_that_is_accepted(accept: str, is_batch: bool)
     assert answer.headers["content-type"] == (BATCH_TYPE if is_batch else "application/json")
 
 
-def test_offsets_tell_a_partitions_bounds_and_the_first_record_at_a_time() -> None:
+def test_offsets_are_a_partitions_bounds_and_the_first_record_at_a_time() -> None:
     produce("a", "b")
     assert call("GET", f"{PARTITION}/offsets").json == {
         "log_start_offset": 0,
@@ -277,7 +277,7 @@ def test_a_single_record_too_large_comes_as_base64() -> None:
     assert (huge["encoding"], len(huge["records"]), huge["position"]) == ("base64", 1, 1)
 
 
-def test_a_replicated_record_tells_its_origin() -> None:
+def test_a_replicated_record_has_its_origin() -> None:
 
     replicated = ReadRecord(4, -1, b"k", None, [("h", b"\xc3\xa9"), ("n", None)], 3, "eu-west-1")
     told = json.loads(record_page.to_json(Page([replicated], 9, Bounds(4, 9, 9)), "utf8"))

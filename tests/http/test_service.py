@@ -47,7 +47,7 @@ def routes_of(text: str) -> set[tuple[str, str]]:
     return {(method, path) for method, path in found}
 
 
-def test_health_tells_region_and_version(service: Any) -> None:
+def test_health_has_region_and_version(service: Any) -> None:
     answer = call("GET", "/v1/health")
     assert (answer.status, answer.json) == (200, {"status": "ok", "region": "local", "version": "0.0.0"})
 
@@ -72,7 +72,7 @@ def test_the_document_has_exactly_the_paths_of_the_contract() -> None:
     assert len(promised) == 65
 
 
-def test_each_route_stands_in_its_functions_module_and_has_a_handler_that_takes_what_it_declares() -> None:
+def test_each_route_is_in_its_functions_module_with_a_handler_of_its_request() -> None:
     for name in FUNCTIONS:
         declared = import_module(f"fenceline_http.operations.{name}").ROUTES
         assert [route for route in ROUTES if route.function == name] == list(declared)
@@ -216,7 +216,7 @@ def test_each_operation_takes_one_type_and_has_one_type_for_each_success() -> No
                 assert not {"oneOf", "anyOf"} & set(named), name
 
 
-def test_a_choice_is_told_apart_by_its_code_or_is_null_or_is_that_of_acks() -> None:
+def test_each_choice_has_a_discriminator_or_is_nullable_or_of_acks() -> None:
     """A generated type narrows by the code."""
     choices = [part for part in parts(DOCUMENT) if {"oneOf", "anyOf"} & set(part)]
     for part in choices:

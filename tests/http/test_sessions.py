@@ -429,7 +429,7 @@ def test_a_producer_that_takes_a_lost_partition_again_is_granted_since_it_has_th
     assert (again["topic_epochs"], again["since"]) == ({"0": 0, "1": 2}, holder["since"])
 
 
-def test_whoever_is_in_the_way_is_named_in_the_refusal() -> None:
+def test_a_refusal_names_the_holding_session_and_client() -> None:
     holder = granted(client_name="web-3:4711", producer_name="p", partitions=[0])
     append = call("POST", RECORDS, value={"records": [{"value": "x"}]})
     for refused in (claim("Shared", partitions=[0]), claim("Shared", partitions=[1], producer_name="p"), append):

@@ -177,7 +177,7 @@ def test_records_are_read_and_acknowledged_one_by_one_and_up_to_an_offset() -> N
     assert offsets(read(partition=1)) == []
 
 
-def test_an_offset_that_is_not_there_is_told_with_the_bounds_and_nothing_is_applied() -> None:
+def test_an_offset_out_of_range_is_answered_with_the_bounds_and_nothing_is_applied() -> None:
     produce(3)
     subscribe(initial_position="earliest")
     for body in ({"cumulative": 3}, {"individual": [0, 3]}):
@@ -256,7 +256,7 @@ def test_a_subscription_of_another_form_is_not_made(body: str) -> None:
     assert call("GET", SUBSCRIPTION).code == "UNKNOWN_SUBSCRIPTION"
 
 
-def test_a_session_that_nobody_has_is_unknown_and_nothing_is_moved() -> None:
+def test_an_unknown_session_moves_nothing() -> None:
     produce(2)
     subscribe(initial_position="earliest")
     assert acknowledge(cumulative=0, session_id="nobody's").code == "UNKNOWN_SESSION"

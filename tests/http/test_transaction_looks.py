@@ -280,7 +280,7 @@ def test_nothing_that_a_coordinator_will_end_is_aborted_by_hand() -> None:
     assert values() == ["a"]
 
 
-def test_what_hangs_is_aborted_by_hand(service: wiring.Service) -> None:
+def test_a_hanging_transaction_is_aborted_by_hand(service: wiring.Service) -> None:
     producer = Producer()
     producer.produce("torn")
     call("POST", records("orders"), value={"records": [{"value": "behind"}]})

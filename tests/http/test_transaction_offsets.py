@@ -127,7 +127,7 @@ def test_a_group_is_added_before_its_offsets_are_sent() -> None:
         (["range"], "OFFSET_OUT_OF_RANGE"),
     ],
 )
-def test_of_several_reasons_the_first_is_told(wrong: list[str], code: str) -> None:
+def test_of_several_errors_the_first_is_answered(wrong: list[str], code: str) -> None:
     producer = Producer() if "group" in wrong else ongoing()
     if "producer" in wrong:
         producer.pair = {**producer.pair, "producer_id": producer.pair["producer_id"] + 1}
@@ -197,7 +197,7 @@ def test_a_transaction_has_a_bounded_number_of_offsets_and_its_refusal_calls_the
     assert offsets() == {("orders", 0): 2}
 
 
-def test_what_a_deleted_topic_had_pending_goes_with_it(service: wiring.Service) -> None:
+def test_pending_offsets_of_a_deleted_topic_are_deleted_too(service: wiring.Service) -> None:
     producer = ongoing()
     producer.send_offset(GROUP, 3)
     assert call("DELETE", "/v1/topics/orders").status == 202

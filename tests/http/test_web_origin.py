@@ -152,13 +152,13 @@ def test_a_named_origin_is_let_in_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("origin", ["localhost:3000", "*", "null", "http://localhost:3000/", "ftp://a", "http://", ""])
-def test_what_is_no_origin_can_not_be_named(origin: str) -> None:
+def test_an_invalid_origin_is_refused(origin: str) -> None:
     with pytest.raises(ValueError, match="--cors-origin takes an origin such as http://localhost:3000, not"):
         WebOrigins(cors_origins=[origin])
 
 
 @pytest.mark.parametrize("host", ["http://a", "a:80", "", "a/b", "[::1]:80", "*"])
-def test_what_is_no_name_can_not_be_allowed(host: str) -> None:
+def test_an_invalid_host_is_refused(host: str) -> None:
     with pytest.raises(ValueError, match="--allowed-host takes a name or an address without a port, not"):
         WebOrigins(allowed_hosts=[host])
 
@@ -223,7 +223,7 @@ def test_a_named_page_is_asked_for_nothing_more_and_reads_answers_and_errors(ser
             assert answer.headers["vary"] == "origin"
 
 
-def test_a_page_that_was_not_named_is_told_nothing_even_if_others_were(service: wiring.Service) -> None:
+def test_a_page_of_another_origin_gets_nothing(service: wiring.Service) -> None:
     with serving(service, WebOrigins(cors_origins=[NAMED])) as url:
         asks = {"Origin": "http://localhost:3001", "Access-Control-Request-Method": "POST"}
         for answer in (send(url, "OPTIONS", "/v1/topics", asks), send(url, "GET", "/v1/health", asks)):
@@ -234,7 +234,7 @@ def test_a_page_that_was_not_named_is_told_nothing_even_if_others_were(service: 
         assert send(url, "OPTIONS", "/v1/health", {}).status == 405
 
 
-def test_a_strangers_body_that_is_too_large_is_told_as_anybodys_and_does_nothing(service: wiring.Service) -> None:
+def test_a_strangers_body_that_is_too_large_is_refused_and_does_nothing(service: wiring.Service) -> None:
     """Not even where the handler does not look at a body."""
     service.log.topics.create("orders")
     with serving(service) as url:
@@ -244,7 +244,7 @@ def test_a_strangers_body_that_is_too_large_is_told_as_anybodys_and_does_nothing
         assert service.log.topics.get("orders").name == "orders"
 
 
-def test_what_a_page_is_refused_for_is_told_with_what_to_do(service: wiring.Service) -> None:
+def test_a_refusal_of_a_page_names_the_option_that_allows_it(service: wiring.Service) -> None:
     with serving(service) as url:
         by_origin = send(url, "GET", "/v1/health", {"Origin": "http://localhost:3000"})
         assert "--cors-origin: origin=http://localhost:3000" in by_origin.told["detail"]  # type: ignore[attr-defined]

@@ -67,7 +67,7 @@ def test_the_bundle_is_at_most_32_mb(target: bundling.Target) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_built_for_lambda_is_built_for_its_machine_and_its_python() -> None:
+def test_a_lambda_bundle_is_for_lambdas_machine_and_python() -> None:
     compiled = [path.name for path in bundling.bundled("lambda").rglob("*.so")]
     assert compiled
     assert all("x86" not in name for name in compiled)
@@ -77,7 +77,7 @@ def test_what_is_built_for_lambda_is_built_for_its_machine_and_its_python() -> N
 
 
 @pytest.mark.slow
-def test_what_is_built_for_lambda_is_compiled_where_its_python_is() -> None:
+def test_a_lambda_bundle_is_compiled_if_its_python_is_there() -> None:
     made = bundling.bundled("lambda")
     sources = {path.relative_to(made).with_suffix("") for path in made.rglob("*.py")}
     compiled = [path for path in made.rglob("*.pyc") if ".cpython-313.pyc" in path.name]

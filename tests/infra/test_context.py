@@ -15,7 +15,7 @@ def parsed(default_region: str = "us-east-1", **context: str) -> Deployment:
     return parse(context, default_region=default_region)
 
 
-def test_without_a_word_one_region_is_deployed_and_nobody_gets_in_unsigned() -> None:
+def test_the_defaults_are_one_region_and_signed_requests() -> None:
     found = parsed("eu-west-1")
     assert (found.regions, found.auth) == (("eu-west-1",), "iam")
     assert (found.keeps_data, found.deletion_protection) == (True, True)
@@ -84,14 +84,14 @@ def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
     ],
     ids=str,
 )
-def test_a_wrong_word_is_told_in_one_line(context: dict[str, str], told: str) -> None:
+def test_an_invalid_context_value_is_reported_in_one_line(context: dict[str, str], told: str) -> None:
     with pytest.raises(BadContext) as refused:
         parsed(**context)
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_no_region_at_all_is_told() -> None:
+def test_a_missing_region_is_reported() -> None:
     with pytest.raises(BadContext, match="no region: name one or several"):
         parsed("")
 

@@ -153,7 +153,9 @@ def test_no_role_may_do_any_action_to_any_resource(template: Resources) -> None:
 
 
 @pytest.mark.parametrize("function", ["produce", "read", "sessions", "subscriptions"])
-def test_who_appends_or_fences_creates_segments_and_no_states_or_views(template: Resources, function: str) -> None:
+def test_functions_that_append_or_fence_create_segments_and_no_states_or_views(
+    template: Resources, function: str
+) -> None:
     assert created_by(template, function) == ["/log/*", "/topic/*"]
     deletes = [
         "dynamodb:DeleteItem" in one["Action"] for one in statements(template, function) if "Condition" not in one
@@ -168,7 +170,7 @@ def created_by(template: Resources, function: str) -> list[str]:
     return [resource["Fn::Join"][1][-1] for resource in (told if isinstance(told, list) else [told])]
 
 
-def test_what_ends_a_transaction_creates_segments_alone_and_deletes_no_items_but_those_of_ranges(
+def test_functions_that_end_transactions_create_segments_and_delete_ranges_alone(
     template: Resources,
 ) -> None:
     """Every function that may meet a transaction's end may do all of it, and no more than that."""
@@ -247,12 +249,12 @@ def test_the_api_has_exactly_the_routes_of_the_functions_own_table(stacks: Modul
     assert set(get_args(routes.Function)) <= set(stacks.SIZES)
 
 
-def test_nobody_reaches_a_function_unsigned(template: Resources) -> None:
+def test_every_route_requires_a_signature(template: Resources) -> None:
     told = {one["Properties"]["AuthorizationType"] for one in of_type(template, "AWS::ApiGatewayV2::Route").values()}
     assert told == {"AWS_IAM"}
 
 
-def test_the_api_is_throttled_and_its_log_tells_no_path_and_no_query(template: Resources) -> None:
+def test_the_api_is_throttled_and_its_log_has_no_path_and_no_query(template: Resources) -> None:
     stage = only(template, "AWS::ApiGatewayV2::Stage")["Properties"]
     throttle = stage["DefaultRouteSettings"]
     assert (throttle["ThrottlingRateLimit"], throttle["ThrottlingBurstLimit"]) == (5_000, 2_000)
@@ -327,7 +329,7 @@ def test_every_alarm_is_explained_on_the_operations_page(template: Resources) ->
         assert f"`{shown}`" in page, kind
 
 
-def test_alarms_are_told_to_the_topic_that_was_named(stacks: ModuleType, make: Callable[..., Any]) -> None:
+def test_alarms_go_to_the_given_topic(stacks: ModuleType, make: Callable[..., Any]) -> None:
     stack = make(alarm_topics={"eu-west-1": PAGER, "us-east-1": "another"})
     alarms = of_type(stacks.template_of(stack), "AWS::CloudWatch::Alarm").values()
     assert all(one["Properties"]["AlarmActions"] == [PAGER] for one in alarms)
@@ -335,7 +337,7 @@ def test_alarms_are_told_to_the_topic_that_was_named(stacks: ModuleType, make: C
 
 
 @pytest.mark.parametrize("topics", [{}, {"us-east-1": "another"}], ids=["no topic", "only another region's"])
-def test_whoever_makes_a_region_whose_alarms_have_no_action_is_warned(
+def test_a_region_whose_alarms_have_no_action_is_a_warning(
     stacks: ModuleType, make: Callable[..., Any], topics: Mapping[str, str]
 ) -> None:
     [warning] = stacks.warnings_of(make(alarm_topics=topics))

@@ -144,7 +144,7 @@ def queue_id(template: Mapping[str, Any], begin: str) -> str:
     return found
 
 
-def test_what_one_stack_knows_of_another_is_what_that_stack_makes(
+def test_the_names_a_stack_computes_of_its_peer_are_the_peers(
     stacks: ModuleType, make: Callable[..., Any], template: Mapping[str, Any]
 ) -> None:
     """The names are computed on both sides: they must be the same."""
@@ -314,7 +314,7 @@ def test_the_replicator_appends_and_asks_the_peers_alone(template: Mapping[str, 
     assert sorted(queues) == ["QueuesPull", "SchedulesD"]
 
 
-def test_who_asks_peers_takes_their_roles_and_reads_their_addresses_and_no_other_function_does(
+def test_only_functions_that_call_peers_assume_their_roles_and_read_their_addresses(
     template: Mapping[str, Any],
 ) -> None:
     for name in ("admin", "replicator"):

@@ -75,7 +75,7 @@ def copied(checker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         ("store[Len(base)].by = self", "store[Len(base)].bye = self", "bye"),
     ],
 )
-def test_a_model_that_does_not_parse_is_told_with_the_line_of_our_file(
+def test_a_model_that_does_not_parse_is_reported_with_its_line(
     copied: Path, capsys: Capture, old: str, new: str, said: str
 ) -> None:
     text = (copied / "Append.tla").read_text()
@@ -91,7 +91,7 @@ def test_a_model_that_does_not_parse_is_told_with_the_line_of_our_file(
 
 
 @pytest.mark.slow
-def test_a_history_is_told_as_numbered_sentences(copied: Path, capsys: Capture) -> None:
+def test_a_history_is_printed_as_numbered_sentences(copied: Path, capsys: Capture) -> None:
     assert main(["Append", "--without", "checkpoint first"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[2].startswith("  1. another process appends")

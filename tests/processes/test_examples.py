@@ -89,7 +89,7 @@ def test_words_are_counted_exactly_once_by_workers_that_are_killed_again_and_aga
 
 
 @pytest.mark.slow
-def test_the_word_count_has_5000_inputs_unless_it_is_told_otherwise():
+def test_the_word_count_has_5000_inputs_by_default():
     command = [sys.executable, EXAMPLES / "exactly_once_wordcount.py", "--help"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
 
@@ -98,7 +98,7 @@ def test_the_word_count_has_5000_inputs_unless_it_is_told_otherwise():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["replicated_kv.py", "single_reader_job.py", "exactly_once_wordcount.py"])
-def test_a_service_that_is_not_there_is_told_in_one_line(name):
+def test_an_unreachable_service_is_reported_in_one_line(name):
     command = [sys.executable, EXAMPLES / name, "--url", "http://127.0.0.1:1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
@@ -122,7 +122,7 @@ def kv_compare(kv, log, states=None, epochs=(0, 1)):
     return kv.compare(writes, reigns, {"a": STATE, "b": STATE} if states is None else states, log)
 
 
-def test_a_store_that_is_as_it_was_told_compares_equal(kv):
+def test_a_store_that_agrees_with_the_log_compares_equal(kv):
     assert kv_compare(kv, LOG) == {"acknowledged": 2, "refused": 1, "unanswered": 1}
 
 

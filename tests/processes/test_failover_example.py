@@ -64,12 +64,12 @@ def test_regions_that_keep_the_same_records_compare_equal(example):
         ([], "a peer keeps 0 of 5 records"),
     ],
 )
-def test_regions_that_differ_are_told(example, found, why):
+def test_regions_that_differ_are_an_error(example, found, why):
     with pytest.raises(example.ComparisonError, match=why):
         example.check_equal(found, {"a": 5})
 
 
-def test_a_record_that_is_lost_is_told_with_exit_code_1(example, monkeypatch, capsys):
+def test_a_lost_record_is_reported_with_exit_code_1(example, monkeypatch, capsys):
     def lose(seed):
         example.check_none_lost(["a-0"], {})
 

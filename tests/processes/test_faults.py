@@ -339,7 +339,7 @@ def context_on(place: Places) -> Iterator[Context]:
     ],
     ids=["real", "real, long", "ministack"],
 )
-def test_every_answer_agrees_with_the_log_whatever_dies_freezes_or_is_lost(
+def test_every_answer_agrees_with_the_log_under_deaths_freezes_and_losses(
     name: str, least: Mapping[str, int], far_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promises 1, 2, 4 and 5, and I16, through four servers on one bucket and one table."""

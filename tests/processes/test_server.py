@@ -284,7 +284,7 @@ def test_a_segments_url_gives_its_bytes_in_whole_or_in_part_and_only_as_signed(s
         assert (refused.status_code, refused.json()["code"]) == (403, "NOT_AUTHORIZED")
 
 
-def test_an_unknown_path_and_a_wrong_method_are_told_as_a_gateway_would(start: Start) -> None:
+def test_an_unknown_path_and_a_wrong_method_are_answered_as_by_a_gateway(start: Start) -> None:
     _, client = start()
     assert client.get("/v1/nope").json()["code"] == "NOT_FOUND"
     wrong = client.put("/v1/topics")
@@ -315,7 +315,7 @@ def test_a_transactional_id_is_decoded_once_and_what_no_id_can_be_is_not_taken_f
         assert client.get(f"/v1/transactions/{text}").json()["code"] == "INVALID_REQUEST", text
 
 
-def test_every_worker_lets_in_the_pages_and_the_names_that_the_server_was_told_and_no_others(tmp_path: Path) -> None:
+def test_every_worker_allows_the_given_origins_and_hosts_and_no_others(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(tmp_path / "d"), "--port", "0"]
     command += ["--workers", "2", "--cors-origin", "http://localhost:3000", "--allowed-host", "build-box"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -333,7 +333,7 @@ def test_every_worker_lets_in_the_pages_and_the_names_that_the_server_was_told_a
             process.terminate()
 
 
-def test_an_origin_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_invalid_origin_is_reported_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(tmp_path / "d"), "--cors-origin", "*"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     told = "error: --cors-origin takes an origin such as http://localhost:3000, not '*'\n"
@@ -354,7 +354,7 @@ def resident_kib(process: subprocess.Popen[str]) -> int:
     ],
     ids=["url", "line", "lines"],
 )
-def test_who_sends_headers_without_end_is_answered_and_dropped(
+def test_endless_headers_are_answered_and_the_connection_is_dropped(
     start: Start, before: bytes, piece: bytes, status: int
 ) -> None:
     process, client = start()

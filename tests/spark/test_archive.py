@@ -325,7 +325,7 @@ def test_a_missing_or_damaged_manifest_is_refused(client: Client, topic: str, to
         run(topic)
 
 
-def test_an_audit_of_an_archive_tells_all_that_is_wrong_with_a_chain(
+def test_an_audit_of_an_archive_reports_every_fault_of_a_chain(
     spark: SparkSession, client: Client, topic: str, to: Path, run: Any
 ) -> None:
     fill(client, topic, 0, 3)

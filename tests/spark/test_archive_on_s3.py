@@ -424,7 +424,7 @@ def test_files_that_no_manifest_names_stop_a_run_and_are_kept(
     assert parquet(bucket) == {first.files[0].path}
 
 
-def test_what_cannot_hold_an_archive_is_one_line(moto: str) -> None:
+def test_an_unusable_place_for_an_archive_is_reported_in_one_line(moto: str) -> None:
     for to, words in (
         ("s3://", "name it as s3://BUCKET or s3://BUCKET/PREFIX"),
         ("s3://no-such-bucket-here/x", "no-such-bucket-here"),

@@ -171,7 +171,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "code", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_what_no_job_can_do_is_refused_before_spark_starts(
+def test_an_impossible_job_is_refused_before_spark_starts(
     without_spark: Any, topic: str, tmp_path: Path, command: str, code: int, words: str
 ) -> None:
     told = without_spark(*command.format(topic=topic, directory=tmp_path).split())
@@ -263,7 +263,7 @@ def test_forget_asks_first(run: Any, client: Client, topic: str) -> None:
     assert run("forget", topic, "--yes").stdout == f"nothing was remembered of {topic}\n"
 
 
-def test_what_failed_in_a_task_is_one_line() -> None:
+def test_the_error_of_a_task_is_one_line() -> None:
     text = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
   File "/x/worker.py", line 1, in main

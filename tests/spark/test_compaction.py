@@ -118,7 +118,7 @@ def test_the_tasks_of_a_compaction_make_what_the_model_says(
             assert [plain(r) for r in found] == [plain(r) for r in expected]
 
 
-def test_what_was_trimmed_amid_a_batch_is_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_trimmed_amid_a_batch_are_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the log's first batch, and of a batch in the view before."""
     with closing(serve_table()) as service:
         model = Model(LogBuilder(topic_id=service.topic_id()))

@@ -137,7 +137,7 @@ def test_of_two_copies_of_a_task_the_one_in_the_messages_is_committed_and_the_ot
     assert Counter(committed(fenceline)) == Counter({b"first": 1, b"a": 2, b"b": 2})
 
 
-def test_what_a_run_that_died_left_open_is_fenced_after_the_next_runs_first_batch(fenceline: Fenceline) -> None:
+def test_transactions_of_a_dead_run_are_fenced_after_the_next_runs_first_batch(fenceline: Fenceline) -> None:
     lost = Run(fenceline, LARGE)
     lost.task(0, 0, part("a"))
     lost.task(0, 7, part("b"), attempt=3)
@@ -431,7 +431,7 @@ def test_the_abort_of_a_run_that_was_overtaken_ends_its_own_transactions_and_non
     assert Counter(committed(fenceline)) == Counter([b"b", b"c"])
 
 
-def test_an_abort_ends_the_transactions_of_its_messages_whatever_else_is_among_them(fenceline: Fenceline) -> None:
+def test_an_abort_ends_the_transactions_of_its_messages_even_beside_failed_tasks(fenceline: Fenceline) -> None:
     run = Run(fenceline, replace(INLINE, inline_bytes=100))
     messages = run.tasks(0, [part("a"), [], part("b" * 80, "c" * 80)])
     run.committer.abort(run.batch(0), [None, *messages])  # Spark gives None for a task that failed
@@ -690,7 +690,7 @@ def test_rows_by_the_driver_over_more_partitions_than_a_transaction_takes_are_vi
     assert are_free(fenceline, "wide")
 
 
-def test_what_a_driver_that_died_left_open_of_its_own_is_fenced_after_the_next_runs_first_batch(
+def test_transactions_of_a_dead_driver_are_fenced_after_the_next_runs_first_batch(
     fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fenceline.limits.TRANSACTION_PARTITIONS_MAX", 1)

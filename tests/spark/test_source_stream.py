@@ -61,7 +61,7 @@ def run(reader: StreamReader, start: dict[str, Any], limit: ReadLimit | None = N
     return ends
 
 
-def test_a_new_query_begins_at_the_latest_offsets_unless_told_otherwise(service: Service) -> None:
+def test_a_new_query_begins_at_the_latest_offsets_by_default(service: Service) -> None:
     latest = StreamReader(options().for_stream(), ("value",)).initialOffset()
     assert latest == {"a": {"0": 10, "1": 10}, "$topic_ids": {"a": service.client.topic("a").topic_id}}
     assert at(reader().initialOffset()) == [0, 0]
@@ -239,7 +239,7 @@ def test_an_assignment_stays_as_it_is(service: Service) -> None:
     assert end["a"] == {"1": 10}
 
 
-def test_what_a_batch_reads_depends_on_its_offsets_alone(service: Service) -> None:
+def test_a_batch_depends_on_its_offsets_alone(service: Service) -> None:
     one = reader(minPartitions="3")
     start = one.initialOffset()
     end = one.latestOffset(start, ReadAllAvailable())

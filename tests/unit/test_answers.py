@@ -94,7 +94,7 @@ def test_a_value_and_its_json_say_the_same_in_the_order_of_the_declaration(value
     assert parse(All, shown) == value
 
 
-def test_what_a_class_lacks_is_passed_over_and_what_is_missing_is_an_error() -> None:
+def test_an_unknown_member_is_ignored_and_a_missing_one_is_an_error() -> None:
     assert parse(Pair, {"right": "x", "left": 1, "more": 2}) == Pair(1, "x")
     with pytest.raises(KeyError, match="right"):
         parse(Pair, {"left": 1})

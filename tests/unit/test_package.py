@@ -39,7 +39,7 @@ def test_the_package_shows_its_names_and_nothing_else() -> None:
     assert all(hasattr(fenceline, name) for name in fenceline.__all__)
 
 
-def test_what_the_client_shows_is_public_by_the_packages_own_names() -> None:
+def test_names_of_the_client_are_public_names_of_the_package() -> None:
     import fenceline.client
 
     assert {name: getattr(fenceline.client, name) for name in fenceline.client.__all__}.items() <= {

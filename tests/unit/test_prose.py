@@ -65,7 +65,7 @@ LONG = " ".join(["word"] * 26) + "."
         (f"x = '{LONG[:20]}'\n# One sentence. W{LONG[6:]}\n", []),
     ],
 )
-def test_what_breaks_a_rule_is_found_with_its_line(source: str, expected: list[Finding]) -> None:
+def test_prose_that_breaks_a_rule_is_found_with_its_line(source: str, expected: list[Finding]) -> None:
     found = list(of_python(source))
     assert [(line, what.partition(":")[0]) for line, what in found] == expected
 

@@ -18,7 +18,7 @@ def arrives(call: Callable[[], Any]) -> Any:
     return call()
 
 
-def test_nobody_resumes_what_another_has_ended_meanwhile_whatever_its_clock_says() -> None:
+def test_no_session_resumes_after_a_concurrent_end_by_any_clock() -> None:
     """A reconnection that changes nothing does not pass beside the write that ends the session.
 
     Protocol: DESIGN.md, "The end of an exclusive session".

@@ -145,7 +145,7 @@ def test_a_reader_that_released_while_it_read_is_shown_nothing(service: Service)
     assert reading(service, lambda: service.log.access.release(a, [WRITE], group="g"))(a) == "OWNER_FENCED"
 
 
-def test_a_session_that_ends_while_it_reads_as_nobody_is_told(service: Service) -> None:
+def test_a_session_that_ends_during_a_read_without_a_group_is_expired(service: Service) -> None:
     append(service.log, "1")
     a = start(service)
     assert reading(service, lambda: close(service, a), group=None)(a) == "SESSION_EXPIRED"
@@ -219,7 +219,7 @@ def test_a_commit_of_the_owner_holds_only_while_it_owns_and_lives(service: Servi
             service.log.access.release(a, [WRITE], group="g")
 
 
-def test_a_commit_without_a_session_holds_only_while_nobody_comes_to_own(service: Service) -> None:
+def test_a_commit_without_a_session_fails_once_an_owner_came(service: Service) -> None:
     checks = guard(service, None)
     assert checks == [Check(keys.ownership_item(service.topic_id(), 0, "g"), None)]
     assert commit(service, checks)
@@ -317,7 +317,7 @@ def test_a_refused_reader_renews_nothing(service: Service) -> None:
     assert session(service, a) == before
 
 
-def test_a_reading_without_group_and_session_asks_nobody(service: Service) -> None:
+def test_a_read_without_group_and_session_reads_no_ownership(service: Service) -> None:
     append(service.log, "1")
     log = service.another()
     read(log, None, None)

@@ -116,7 +116,7 @@ THIRDS: dict[str, Callable[[Service, str, str], object]] = {
 
 
 @pytest.mark.parametrize("third", THIRDS)
-def test_who_comes_between_a_death_and_the_repeated_claim_hides_nobody_who_was_severed(third: str) -> None:
+def test_a_rival_between_a_death_and_the_repeated_claim_hides_no_severed_session(third: str) -> None:
     """A claimer is answered that it owns the resource.
 
     Of each session that the earlier owners severed for the resource, nothing lands any longer.
@@ -162,7 +162,7 @@ def told_or_died(call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable, moves])
-def test_a_call_that_goes_wrong_is_made_good_or_told(fault: Any) -> None:
+def test_a_failed_store_call_of_a_claim_is_repaired(fault: Any) -> None:
     """Whichever of the writes and creates it is, the answer is the claim's, or says that it is not known."""
     for operation, count in (("write", 3), ("create", 2)):
         for at in range(count):
@@ -270,7 +270,7 @@ def test_a_refusal_that_cannot_give_up_what_was_taken_says_that_it_is_not_known(
     assert (code, stored(service, "lock").session_id) == ("OUTCOME_UNKNOWN", b)
 
 
-def test_a_refusal_behind_which_the_store_is_away_for_a_moment_is_told(service: Service) -> None:
+def test_a_refusal_is_answered_after_the_store_was_away_for_a_moment(service: Service) -> None:
     """The request has given up all, and finished its fences."""
 
     # The next attempt's read is answered; those after it are not at first.
@@ -320,7 +320,7 @@ def test_a_first_write_that_lands_late_is_given_up_and_fenced_or_lands_no_more()
     assert seen == {session_item.LIVE, session_item.SEVERED}
 
 
-def test_what_another_request_of_the_session_took_is_left_to_it(service: Service) -> None:
+def test_a_resource_of_another_request_of_the_session_is_left_to_it(service: Service) -> None:
     """A write that never left has taken nothing."""
     b, c = start(service), start(service)
 
@@ -335,7 +335,7 @@ def test_what_another_request_of_the_session_took_is_left_to_it(service: Service
     assert service.log.access.ownership("new").session_id == b
 
 
-def test_what_another_request_of_the_session_took_is_left_to_it_behind_a_write_too(service: Service) -> None:
+def test_a_resource_of_another_request_is_left_to_it_after_a_write_too(service: Service) -> None:
     b, c = start(service), start(service)
     own(service.log, b, "lock")
 
@@ -493,7 +493,7 @@ def test_a_claim_that_meets_a_damaged_log_after_its_first_write_has_nothing_and_
     assert sent(warm, a, 0, "late", 1) == "SESSION_SEVERED"
 
 
-def test_a_session_that_is_severed_before_it_is_told_owns_nothing(service: Service) -> None:
+def test_a_session_severed_before_its_answer_owns_nothing(service: Service) -> None:
     """Its marker is in the log by then; no record lands after it, and the session holds no other writer back."""
     b, c = start(service), start(service)
     own(service.log, b, "old")

@@ -68,7 +68,7 @@ def test_severing_ends_the_whole_session_and_fences_its_writers_in_the_log(servi
     assert append(service.another(), "anybody's").topic_epoch == 0
 
 
-def test_what_was_closed_or_ended_is_fenced_too(service: Service) -> None:
+def test_closed_and_ended_holds_are_fenced_too(service: Service) -> None:
     """A process that remembers a grant writes on under it until a marker is in the log.
 
     The process that ended the grant may have died before its marker.
@@ -85,7 +85,7 @@ def test_what_was_closed_or_ended_is_fenced_too(service: Service) -> None:
     assert (len(service.values()), len(service.values(partition=1))) == (1, 1)
 
 
-def test_what_was_only_reserved_leaves_the_owner_before_it_its_fence(service: Service) -> None:
+def test_a_reservation_leaves_the_owner_before_it_its_fence(service: Service) -> None:
     warm = service.another()
     a, b = start(service), start(service)
     own(service.log, a, WRITE, "lock")
@@ -190,7 +190,7 @@ MEETERS: dict[str, Callable[[Service, str, str], object]] = {
 
 
 @pytest.mark.parametrize("meeter", MEETERS)
-def test_whoever_meets_a_severed_session_finishes_its_fences(service: Service, meeter: str) -> None:
+def test_each_request_that_meets_a_severed_session_finishes_its_fences(service: Service, meeter: str) -> None:
     a, b, warm = severing_died(service)
     MEETERS[meeter](service, a, b)
     assert session(service, a).fences == ()

@@ -224,7 +224,7 @@ def test_a_process_whose_item_store_is_slow_commits_its_offer_itself(service: Se
     assert service.runtime.monotonic_ms() - began < 5_000
 
 
-def test_what_a_rival_committed_is_answered_while_the_item_store_times_out(
+def test_a_batch_that_a_rival_committed_is_answered_while_the_item_store_times_out(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival, log = service.another(), contender(service)
@@ -427,7 +427,7 @@ def test_a_put_that_is_not_answered_is_never_made_twice(service: Service, fault:
 
 @pytest.mark.parametrize("fault", [moves, never_arrives, loses_answer, is_unavailable])
 @pytest.mark.parametrize("at", range(1, 4))
-def test_whatever_becomes_of_a_write_the_batch_is_there_once(
+def test_the_batch_is_there_once_after_any_fault_of_a_write(
     service: Service, fault: Any, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = contender(service)

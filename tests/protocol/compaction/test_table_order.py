@@ -248,7 +248,7 @@ def ordered_page(region: Region, order: str, offset: int, since: int | None = No
 
 @pytest.mark.parametrize("is_compacted_first", [False, True])
 @pytest.mark.parametrize("orders", [("offset", "timestamp"), ("timestamp", "offset")])
-def test_a_reader_is_told_that_the_order_is_another_one_now(
+def test_a_reader_after_a_change_of_the_order_must_begin_anew(
     world: RegionWorld, orders: tuple[str, str], *, is_compacted_first: bool
 ) -> None:
     """What is newest now may lie before its position, and was not in the view that it read there."""
@@ -275,7 +275,7 @@ def test_a_reader_is_told_that_the_order_is_another_one_now(
     assert [one.value for one in (*anew.records, *rest.records) if one.key == b"k"] == [wins]
 
 
-def test_a_reader_that_began_between_two_views_of_one_order_is_told_of_its_own(world: RegionWorld) -> None:
+def test_a_reader_that_began_between_two_views_of_one_order_must_begin_anew(world: RegionWorld) -> None:
     """A view that is in force again was never made anew."""
     a = world["a"]
     for key, value, timestamp in [("k", "v1", 100), ("k", "v2", 50), ("z", "z", 1)]:

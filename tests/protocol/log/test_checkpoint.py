@@ -313,7 +313,7 @@ def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(
     assert (retried.duplicate, retried.base_offset) == (False, 7), "it is nowhere in the log: it is stored now"
 
 
-def test_a_cold_process_reads_the_head_and_what_stands_behind_it_only(service: Service) -> None:
+def test_a_cold_process_reads_only_the_head_and_later_segments(service: Service) -> None:
     for _ in range(50):
         append(service.log, "x")
     service.log.partitions.checkpoint(TOPIC, 0)

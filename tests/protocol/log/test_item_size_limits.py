@@ -154,7 +154,7 @@ def test_a_session_that_owns_all_that_it_is_let_is_ended_in_every_way(
     ending(service, a, name)
 
 
-def test_who_is_refused_for_a_full_item_is_told_the_limit_and_what_to_do(service: Service) -> None:
+def test_a_refusal_for_a_full_item_names_the_limit_and_the_remedy(service: Service) -> None:
     a, _ = full(service)
     error = refusal(service.log, a, "one-more")
     assert (error.code, error.status, error.next_step) == ("THROTTLED", 429, "retry")

@@ -49,7 +49,7 @@ def test_the_answer_is_that_of_each_partition_itself(wide: Service) -> None:
         (2**63 - 1, 100, range(0), False),
     ],
 )
-def test_a_page_begins_where_it_is_asked_to_and_tells_whether_others_follow(
+def test_a_page_begins_at_the_given_partition_and_has_more_if_others_follow(
     wide: Service, start: int, limit: int, expected: range, has_more: bool
 ) -> None:
     for timestamp in (None, 0):
@@ -61,7 +61,7 @@ def test_a_page_begins_where_it_is_asked_to_and_tells_whether_others_follow(
         assert (told.has_more, told.topic_id) == (has_more, wide.topic_id())
 
 
-def test_the_first_record_at_a_time_is_told_for_each_partition(service: Service) -> None:
+def test_the_first_record_at_a_time_is_found_for_each_partition(service: Service) -> None:
     service.log.topics.alter(TOPIC, partitions=4)
     for partition in (1, 2):
         log = LogBuilder(topic_id=service.topic_id(), partition=partition)
@@ -84,7 +84,7 @@ def test_items_are_read_together_and_each_end_is_seen_once(wide: Service) -> Non
     assert wide.count() - before == {"items.get": 3, "objects.get": 100}
 
 
-def test_what_others_did_before_the_request_is_in_the_answer(wide: Service) -> None:
+def test_earlier_changes_of_other_processes_are_in_the_answer(wide: Service) -> None:
     """What a warm process remembers answers nothing (I4)."""
     reader, other = wide.another(), wide.another()
     reader.partitions.list_offsets(TOPIC, limit=100)
@@ -123,7 +123,7 @@ def test_an_end_that_was_seen_before_a_process_froze_is_seen_again(wide: Service
     assert (told[10].bounds.log_start_offset, told[10].bounds.next_offset) == (5, 5)
 
 
-def test_a_topic_that_was_created_again_is_told_as_it_is(wide: Service) -> None:
+def test_a_topic_that_was_created_again_is_answered_as_the_new_one(wide: Service) -> None:
     reader = wide.another()
     reader.partitions.list_offsets(TOPIC, limit=100)
     wide.log.topics.delete(TOPIC)
@@ -135,7 +135,7 @@ def test_a_topic_that_was_created_again_is_told_as_it_is(wide: Service) -> None:
     assert {offsets.bounds.next_offset for _, offsets in told.partitions} == {0}
 
 
-def test_a_topic_replaced_between_two_looks_is_told_as_the_new_one(wide: Service) -> None:
+def test_a_topic_replaced_between_two_reads_is_answered_as_the_new_one(wide: Service) -> None:
     reader = wide.another()
     made = []
 

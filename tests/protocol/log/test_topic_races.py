@@ -147,7 +147,7 @@ def test_a_creation_that_others_changed_before_it_was_answered_is_created(servic
     assert [told["partitions"] for told in objects_of(service, service.topic_id(NAME))] == [1, 3]
 
 
-def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_there(service: Service) -> None:
+def test_a_creation_being_deleted_before_its_answer_is_of_unknown_outcome(service: Service) -> None:
     def begin_to_delete() -> None:
         service.objects.always("create", is_unavailable, prefix="log/")
         with pytest.raises(errors.OutcomeUnknownError):
@@ -160,7 +160,7 @@ def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_
     assert (refusal.code, "another request has deleted it since" in refusal.detail) == ("OUTCOME_UNKNOWN", True)
 
 
-def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(service: Service) -> None:
+def test_a_creation_whose_name_was_taken_afterwards_is_of_unknown_outcome(service: Service) -> None:
     """The creation may have been carried out, and deleted by the creator that has the name now: here it was."""
 
     def replace() -> None:
@@ -173,7 +173,7 @@ def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(servic
 
 
 @pytest.mark.parametrize("end", [delete, delete_and_collect])
-def test_a_creation_that_slept_before_its_object_while_others_deleted_it_is_not_told_as_there(
+def test_a_creation_deleted_before_its_object_was_made_is_of_unknown_outcome(
     service: Service, end: Callable[[Service], str]
 ) -> None:
     """Its object, made after the mark, brings it back in no rebuild."""
@@ -295,7 +295,7 @@ def test_a_mark_behind_more_objects_than_one_listing_has_is_found(
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-def test_a_change_that_may_have_been_made_is_not_told_as_refused(service: Service, is_made: bool) -> None:
+def test_a_change_that_may_have_been_made_is_of_unknown_outcome(service: Service, is_made: bool) -> None:
     """A rival has more partitions by then: the same change again would take some away."""
     other = service.another()
 
@@ -311,7 +311,7 @@ def test_a_change_that_may_have_been_made_is_not_told_as_refused(service: Servic
     assert service.log.topics.get(TOPIC).config == ({"retention.ms": 7} if is_made else {})
 
 
-def test_a_change_of_a_topic_that_was_deleted_behind_it_is_not_told_as_refused(service: Service) -> None:
+def test_a_change_of_a_topic_deleted_afterwards_is_of_unknown_outcome(service: Service) -> None:
     service.items.plan("write", lost_behind(lambda: delete(service, TOPIC)))
     assert code_of(lambda: service.log.topics.alter(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
 
@@ -341,7 +341,7 @@ def test_a_change_is_not_made_again_in_a_later_life(service: Service) -> None:
 @pytest.mark.parametrize(
     "change", [lambda log: log.topics.alter(TOPIC, partitions=5), lambda log: log.topics.delete(TOPIC)]
 )
-def test_what_stands_already_is_not_told_as_not_made_where_its_object_cannot_be(
+def test_a_change_in_the_item_without_its_object_is_of_unknown_outcome(
     service: Service, change: Callable[[Log], Any]
 ) -> None:
     """The item says it since a request that was cut off. ``retry`` would say that nothing was changed."""

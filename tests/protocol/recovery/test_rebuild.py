@@ -169,7 +169,7 @@ def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_unde
     items.close()
 
 
-def test_a_fresh_name_is_legal_and_nobody_elses(service: Service) -> None:
+def test_a_fresh_name_is_legal_and_unique(service: Service) -> None:
     longest = "n" * limits.TOPIC_NAME_CHARS_MAX
     lives = [service.log.topics.create(longest).topic_id]
     for _ in range(2):
@@ -190,7 +190,7 @@ def test_a_fresh_name_is_legal_and_nobody_elses(service: Service) -> None:
     items.close()
 
 
-def test_segments_without_a_topic_object_are_told(service: Service) -> None:
+def test_segments_without_a_topic_object_are_reported(service: Service) -> None:
     append(service.log, "a")
     topic_id = service.topic_id()
     service.objects.store.delete(keys.topic_key(topic_id, 0))

@@ -104,7 +104,7 @@ def test_the_records_of_a_suspended_region_go_on_while_it_answers(world: RegionW
     assert numbers(world["a"], "c") == [("c1", 1)]
 
 
-def test_the_own_link_goes_on_afterwards_as_if_it_had_taken_all_itself(world: RegionWorld) -> None:
+def test_the_direct_source_goes_on_where_the_relay_ended(world: RegionWorld) -> None:
     world["c"].append("c1", "c2")
     world["a"].pull()
     for n in range(3, 6):

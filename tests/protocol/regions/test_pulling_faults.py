@@ -170,7 +170,7 @@ def test_nothing_is_taken_of_a_body_that_is_damaged(world: RegionWorld, name: st
     assert world["b"].pull().took_records == 2
 
 
-def test_what_comes_before_a_damaged_segment_is_taken(world: RegionWorld) -> None:
+def test_segments_before_a_damaged_one_are_pulled(world: RegionWorld) -> None:
     for n in range(4):
         world["a"].append(f"a{n}")
     peer = world["b"].peers["a"]
@@ -664,7 +664,7 @@ def test_a_marker_that_travels_and_cannot_be_read_stops_the_link(world: RegionWo
 
 
 @pytest.mark.parametrize("size", [0, 5, 8])
-def test_a_marker_that_ends_too_early_stops_its_own_link_alone(size: int) -> None:
+def test_a_truncated_marker_stops_only_its_source(size: int) -> None:
     def cut(offset: int, epoch: int, now_ms: int) -> bytes:
         body = marker(control.SUBSCRIPTION_UPDATE, {"updates": []})(offset, epoch, now_ms)
         return batch.assemble(batch.parse_header(body), body[batch.HEADER_BYTES :][:size])

@@ -398,7 +398,7 @@ def test_a_claim_above_what_the_third_region_itself_shows_is_the_claimers_proble
         assert [one.waiting_for for one in shown(world)[0].pending if one.partition == 0] == [[]]
 
 
-def test_what_a_third_region_shows_and_is_not_here_yet_is_nobodys_problem(world: RegionWorld) -> None:
+def test_records_of_a_third_region_that_are_not_here_yet_are_no_problem(world: RegionWorld) -> None:
     world["a"].log.replication.snapshot(TOPIC)
     claims(world, "c")
     world["c"].append("1", "2")

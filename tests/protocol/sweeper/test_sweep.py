@@ -171,7 +171,7 @@ def test_a_walk_by_age_ends_with_its_run_and_the_next_run_goes_on(service: Servi
     assert log_starts == [33, 66, 80]
 
 
-def test_what_was_copied_lately_is_kept_though_it_was_appended_long_ago(service: Service) -> None:
+def test_a_recently_copied_segment_is_kept_though_it_was_appended_long_ago(service: Service) -> None:
     """A bucket was restored: Last-Modified is the copy's."""
     filled(service, 3)
     service.runtime.advance(3 * HOUR)
@@ -305,9 +305,7 @@ def test_a_producer_with_an_open_transaction_never_goes(service: Service) -> Non
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
-def test_who_comes_back_after_his_item_went_is_judged_as_unknown_and_then_known(
-    service: Service, *, is_warm: bool
-) -> None:
+def test_a_producer_whose_item_is_gone_is_unknown_once_and_then_known(service: Service, *, is_warm: bool) -> None:
     """A process that has the state, and the item's version, in memory goes on rightly, too."""
     service.log.topics.alter(TOPIC, config={"retention.ms": -1})
     append(service.log, "a", producer=(7, 3, 0))
@@ -345,7 +343,7 @@ def test_an_item_that_is_ahead_of_what_the_sweeper_folded_stays_though_its_time_
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
-def test_who_comes_back_while_he_is_looked_at_keeps_what_he_wrote(service: Service, *, is_saved: bool) -> None:
+def test_a_producer_that_comes_back_during_the_check_keeps_its_state(service: Service, *, is_saved: bool) -> None:
     """The item goes at the version that was read; what is not in it yet is folded after its absence."""
     append(service.log, "a", producer=(7, 0, 0))
     service.log.partitions.checkpoint(TOPIC, 0)
@@ -491,7 +489,7 @@ def test_a_run_that_emptied_a_life_and_died_makes_the_next_one_wait(service: Ser
 
 
 @pytest.mark.parametrize("kind", ["log", "state", "compacted"])
-def test_what_lands_when_all_is_forgotten_is_an_orphan_that_a_thorough_round_finds(service: Service, kind: str) -> None:
+def test_an_object_of_a_forgotten_topic_is_found_by_a_thorough_round(service: Service, kind: str) -> None:
     topic_id = deleted_life(service)
     for _ in range(3):
         swept(service)
@@ -710,7 +708,7 @@ def test_every_hour_a_round_is_thorough(service: Service) -> None:
     assert swept(service).is_thorough
 
 
-def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Service) -> None:
+def test_damage_in_one_partition_is_reported_and_delays_no_other(service: Service) -> None:
     builder = LogBuilder(topic_id=service.topic_id())
     builder.add(data("a"))
     builder.add(data("b"))
@@ -726,7 +724,7 @@ def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Serv
     assert report.is_whole
 
 
-def test_an_error_that_no_step_should_raise_is_told_by_its_place_and_holds_nothing_else_up(service: Service) -> None:
+def test_an_undocumented_error_is_reported_by_its_place_and_delays_no_other(service: Service) -> None:
     """A head that cannot be read raises one: also where it is looked at together with others."""
     service.log.topics.alter(TOPIC, partitions=3)
     for partition in range(3):
@@ -744,7 +742,7 @@ def test_an_error_that_no_step_should_raise_is_told_by_its_place_and_holds_nothi
     assert "secret" not in str(report.problems)
 
 
-def test_a_store_that_is_away_is_told(service: Service) -> None:
+def test_a_store_that_is_away_is_reported(service: Service) -> None:
     filled(service, 3)
     service.objects.always("list", is_unavailable, "log/")
     report = swept(service)
@@ -887,7 +885,7 @@ def test_a_run_ends_in_time_though_small_batches_decode_to_much_and_the_next_one
     assert head_of(service.items.store, service.topic_id("a")).compaction_horizon == 40
 
 
-def test_a_compaction_too_large_for_any_run_is_told_and_put_off_by_none(
+def test_a_compaction_too_large_for_any_run_is_reported_by_every_run(
     tables: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_COMPACTION_BYTES_MAX", 1)
@@ -1200,7 +1198,7 @@ def test_among_untouched_partitions_those_with_records_are_found(many: Service) 
     assert not any(bases(many, topic_id, p) for p in some)
 
 
-def test_where_nothing_is_kept_from_growing_heads_alone_tell_that_nothing_is_due(many: Service) -> None:
+def test_without_retention_heads_alone_show_that_nothing_is_due(many: Service) -> None:
     many.log.topics.alter(TOPIC, config={"retention.ms": -1})
     fill(many, TOPIC, range(100))
     many.runtime.advance(HOUR)

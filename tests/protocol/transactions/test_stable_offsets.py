@@ -107,7 +107,7 @@ def test_offsets_in_pages_are_judged_page_by_page(topics: Service) -> None:
     assert stable(topics, limit=2, start_after=(TOPIC, 1)) == UNSTABLE
 
 
-def test_what_follows_the_last_page_unset_is_no_further_page(topics: Service) -> None:
+def test_pending_offsets_after_the_last_page_make_no_further_page(topics: Service) -> None:
     Sender(topics).begin().send((TOPIC, 2, 1))
     found, has_more = topics.log.subscriptions.committed(GROUP, limit=2)
     assert (len(found), has_more) == (2, False)
@@ -133,7 +133,7 @@ def test_cursors_that_are_not_set_leave_pages_full(topics: Service, monkeypatch:
 
 
 @pytest.mark.parametrize("which", [{}, {"topic": TOPIC, "partition": 1}])
-def test_what_is_due_is_ended_before_the_answer(topics: Service, which: dict[str, Any]) -> None:
+def test_a_due_transaction_is_ended_before_the_answer(topics: Service, which: dict[str, Any]) -> None:
     senders = {number: Sender(topics, number).begin() for number in (7, 8)}
     senders[7].send((TOPIC, 1, 1))
     senders[8].send((TOPIC, 1, 0))
@@ -161,7 +161,7 @@ def test_a_read_meets_what_is_in_its_way(topics: Service) -> None:
     assert read(topics, 1, meet=meet) == "ok"
 
 
-def test_what_is_not_due_is_met_once_and_stays_unstable(topics: Service) -> None:
+def test_a_transaction_that_is_not_due_is_met_once_and_stays_unstable(topics: Service) -> None:
     sender = Sender(topics).begin()
     sender.send((TOPIC, 0, 1), (TOPIC, 1, 1))
     met: list[int] = []

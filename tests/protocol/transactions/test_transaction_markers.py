@@ -181,7 +181,7 @@ def test_an_end_is_appended_once_whichever_process_finishes(service: Service, tx
     assert kinds(service) == ["d", "C"]
 
 
-def test_that_an_end_is_done_is_told_from_a_verified_tail_only(service: Service, txn: Coordinator) -> None:
+def test_an_end_is_acknowledged_from_a_verified_tail_only(service: Service, txn: Coordinator) -> None:
     """What this process has folded may be its own late create, where the log start has passed (I4)."""
     txn.send(service.log, "a")
     txn.decide()

@@ -93,7 +93,7 @@ def test_an_update_that_is_cleared_before_it_is_sent_is_found(monkeypatch: pytes
         run_of("acknowledgement and UPDATE")
 
 
-def test_a_subscription_that_is_told_before_its_update_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_noted_before_its_announcement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     announce = announce_subscriptions.announce
 
     def hasty(job: PartitionJob, subscriptions: Any) -> None:

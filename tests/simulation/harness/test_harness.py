@@ -177,7 +177,7 @@ def test_a_wait_ends_by_notification_or_by_its_time() -> None:
     assert 5_000 <= world.now < 6_000
 
 
-def test_tasks_that_wait_for_each_other_are_told() -> None:
+def test_a_deadlock_of_tasks_is_an_error() -> None:
     world = World(1)
     condition = Condition(world)
 
@@ -190,7 +190,7 @@ def test_tasks_that_wait_for_each_other_are_told() -> None:
     world.close()
 
 
-def test_a_crash_ends_every_task_of_its_process_and_its_clients_are_told_nothing() -> None:
+def test_a_crash_ends_every_task_of_its_process_and_its_clients_get_no_reply() -> None:
     world = World(1)
     ended: list[str] = []
 
@@ -216,7 +216,7 @@ def test_a_crash_ends_every_task_of_its_process_and_its_clients_are_told_nothing
     assert ended == ["killed"]
 
 
-def test_a_frozen_process_stands_still_while_time_goes_on() -> None:
+def test_a_frozen_process_pauses_while_time_goes_on() -> None:
     world = World(1)
     process = a_process(world)
     process.stops_when_frozen = True

@@ -24,7 +24,7 @@ def test_some_seeds_of_regions_pass() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, CHUNK))
-def test_a_subscription_can_move_at_any_moment_whatever_regions_and_links_do(first: int) -> None:
+def test_a_subscription_can_move_at_any_moment_under_any_faults(first: int) -> None:
     """Promise 6 and I17 to I25 hold. A seed that fails prints the command that replays it."""
     told: Counter[str] = Counter()
     for seed in range(first, first + CHUNK):

@@ -235,7 +235,7 @@ def test_an_error_of_an_argument_says_what_is_allowed(world, call, told):
     assert world.sent() == before
 
 
-def test_what_a_call_takes_is_taken_in_each_of_its_forms(world):
+def test_a_call_takes_each_form_of_its_arguments(world):
     class Index:
         """As numpy's integers."""
 

@@ -30,7 +30,7 @@ def alone(monkeypatch):
     monkeypatch.setattr(program_exit, "_open", set())
 
 
-def test_what_was_never_flushed_is_sent_at_exit_without_a_word(capsys):
+def test_records_never_flushed_are_sent_silently_at_exit(capsys):
     services = [Wire(), Wire()]
     producers = [service.client().producer("t", linger_ms=FOREVER_MS) for service in services]
     deliveries = [producer.send(value=b"a") for producer in producers]
@@ -216,7 +216,7 @@ def test_another_processs_producers_are_left_alone(monkeypatch):
     producer.flush()
 
 
-def test_ctrl_c_ends_the_wait_and_the_count_is_told_all_the_same(capsys, monkeypatch):
+def test_ctrl_c_ends_the_wait_and_the_count_is_printed_all_the_same(capsys, monkeypatch):
     def interrupted(outcomes, timeout):
         raise KeyboardInterrupt
 

@@ -411,7 +411,7 @@ def test_a_refused_acknowledgement_of_what_was_dropped_hides_no_record(world):
     assert b.acknowledged[0] == {0}
 
 
-def test_what_was_dropped_in_a_region_that_was_left_is_not_acknowledged_in_another(world):
+def test_records_dropped_in_an_abandoned_region_are_not_acknowledged_in_another(world):
     a, b, _ = world
     a.write("a1:1", "a1:2")
     b.write("b1:1", "a1:1", "a1:2")

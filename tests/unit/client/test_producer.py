@@ -177,7 +177,7 @@ def test_after_a_failure_nothing_follows_on_that_partition_until_the_producer_is
     assert headers[0].producer_id != headers[1].producer_id
 
 
-def test_without_idempotence_a_lost_batch_is_not_sent_again_and_the_next_stands_for_itself():
+def test_without_idempotence_a_lost_batch_is_not_retried_and_the_next_is_sent():
     service = Wire(faults={"appendRecords": [loses_the_answer]})
     with service.client().producer("t", idempotent=False, linger_ms=FOREVER_MS) as producer:
         lost = producer.send(value=b"a")
@@ -191,7 +191,7 @@ def test_without_idempotence_a_lost_batch_is_not_sent_again_and_the_next_stands_
     assert [(one.header.producer_id, one.header.base_sequence) for one in service.produced] == [(-1, -1)] * 2
 
 
-def test_a_flush_tells_a_failure_once():
+def test_a_flush_raises_a_failure_once():
     service = Wire(faults={"appendRecords": [answers(errors.InvalidTimestampError("early", record_errors=[]))]})
     producer = service.client().producer("t")
     producer.send_many([Record(b"a")])
@@ -202,7 +202,7 @@ def test_a_flush_tells_a_failure_once():
     producer.close()
 
 
-def test_closing_tells_a_failure_too():
+def test_a_close_raises_a_failure_too():
     service = Wire(faults={"appendRecords": [answers(errors.UnknownTopicOrPartitionError("gone"))]})
 
     with pytest.raises(errors.UnknownTopicOrPartitionError), service.client().producer("t") as producer:
@@ -320,7 +320,7 @@ def test_a_record_without_a_timestamp_gets_the_time_it_was_sent():
         {"value": b"x", "timestamp": 1.5},
     ],
 )
-def test_what_is_no_record_is_refused_where_it_is_given(wrong):
+def test_an_invalid_record_is_refused_by_send(wrong):
     with Wire().client().producer("t") as producer, pytest.raises((TypeError, ValueError)):
         producer.send(**wrong)
     assert producer.acknowledged == 0
@@ -370,7 +370,7 @@ def test_a_header_that_is_no_name_and_bytes_is_refused_before_anything_is_sent(h
     assert service.produced == []
 
 
-def test_a_delivery_tells_the_next_offset_as_the_answer_does():
+def test_a_delivery_has_the_next_offset_of_the_answer():
     service = Wire()
     with service.client().producer("t") as producer:
         deliveries = [producer.send(value=b"%d" % n) for n in range(3)]
@@ -413,7 +413,7 @@ def test_an_error_that_no_delivery_has_raised_is_raised_at_the_blocks_end_also_b
         producer.send(value=b"a", partition=1)
 
 
-def test_of_very_many_errors_those_that_are_not_told_apart_are_raised_at_the_blocks_end():
+def test_beyond_the_bound_errors_without_a_delivery_are_raised_at_the_blocks_end():
     failures = Failures()
     noted = [failures.add(errors.ThrottledError(str(n)), 2) for n in range(150)]
     for failure in noted:
@@ -539,7 +539,7 @@ def test_a_look_that_fails_changes_nothing_and_comes_again(fault, pause_ms):
 @pytest.mark.parametrize(
     "fault", [KeyError("mine"), errors.NotAuthorizedError("no"), errors.StoreUnavailableError("away")]
 )
-def test_what_a_callback_of_growth_raises_is_told_and_the_looks_go_on(fault, monkeypatch):
+def test_an_exception_of_on_growth_is_reported_and_the_checks_go_on(fault, monkeypatch):
     service, clock, producer, told = growing()
     heard = []
     monkeypatch.setattr(threading, "excepthook", lambda of: heard.append((of.thread.name, of.exc_value)))

@@ -55,7 +55,7 @@ def test_a_reader_yields_every_record_of_every_partition_in_order_and_ends():
     ("start", "expected"),
     [("earliest", 0), ("latest", 20), (0, 0), (7, 7), (10, 10), (19, 19), (20, 20), ({0: 3}, 3)],
 )
-def test_a_reader_begins_where_it_is_told_also_inside_a_batch(start, expected):
+def test_a_reader_begins_at_its_start_also_inside_a_batch(start, expected):
     _, client = filled()
 
     with client.reader("t", start=start) as reader:
@@ -418,7 +418,7 @@ def quick_polls(monkeypatch):
 
 @pytest.mark.parametrize("start", ["latest", 1, {0: 1, 1: 1}])
 @pytest.mark.usefixtures("quick_polls")
-def test_a_follower_reads_partitions_that_are_added_from_their_beginning_whatever_its_start(start):
+def test_a_follower_with_any_start_reads_added_partitions_from_their_beginning(start):
     service, clock, reader = following(start=start)
     with reader:
         service.grow(20)  # more than there are threads

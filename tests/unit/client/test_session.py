@@ -96,7 +96,7 @@ def test_a_session_that_is_over_says_so_once_and_is_not_closed_again(error):
     assert closed(service) == []
 
 
-def test_a_callback_that_raises_keeps_the_loss_from_nobody(monkeypatch):
+def test_a_callback_that_raises_stops_no_other_callback(monkeypatch):
     raised, told = [], []
     monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(str(args.exc_value)))
 
@@ -111,7 +111,7 @@ def test_a_callback_that_raises_keeps_the_loss_from_nobody(monkeypatch):
     assert (len(told), raised) == (1, ["a fault of the caller's"] * 2)
 
 
-def test_heartbeats_that_nobody_answers_are_sent_again_and_lose_nothing_by_themselves(caplog):
+def test_unanswered_heartbeats_are_retried_and_lose_nothing_by_themselves(caplog):
     service = Wire()
     with client_of(service).session() as session:
         service.scripts["renewSession"] = lambda *_: loses_the_request(None)
@@ -306,7 +306,7 @@ def held_by_another(service):
     return lambda: service.outside.close_session(session_id)
 
 
-def test_a_waiter_polls_until_it_is_granted_and_tells_where_it_stands():
+def test_a_waiter_polls_until_it_is_granted_and_reports_its_queue_position():
     service = Wire()
     leave, queued = held_by_another(service), []
 
@@ -501,7 +501,7 @@ def test_a_claim_of_new_partitions_whose_answer_was_lost_is_sent_again_as_the_sa
     assert told == [(4, None)], "no answer is no refusal"
 
 
-def test_whoever_is_fenced_in_a_new_partition_is_fenced_in_all():
+def test_a_producer_fenced_in_a_new_partition_is_fenced_in_all():
     service, clock, producer, told = of_the_whole_topic(linger_ms=FOREVER_MS)
     with suppress(errors.ProducerFencedError), producer:
         service.grow(3)

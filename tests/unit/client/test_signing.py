@@ -145,7 +145,7 @@ def test_a_profile_that_gives_no_credentials_is_one_line_that_says_what_to_do(
         (503, errors.OutcomeUnknownError),
     ],
 )
-def test_what_the_gateway_refuses_itself_is_a_documented_error(
+def test_a_refusal_of_the_gateway_is_a_documented_error(
     status: int, error: type[errors.FencelineError], credentials: None
 ) -> None:
     gateway = Gateway(httpx.Response(status, json={"message": "the gateway's own"}))

@@ -104,7 +104,7 @@ def test_a_subscriber_that_takes_over_begins_at_a_stable_mark_and_then_goes_on()
 
 
 @pytest.mark.parametrize("error", [errors.OwnerFencedError, errors.SessionSeveredError])
-def test_a_reader_that_was_severed_is_told_instead_of_shown_more(error):
+def test_a_severed_reader_gets_an_error_and_no_more_records(error):
     service, client = filled()
     service.scripts["readSubscription"] = lambda *_: refused(error("somebody came"))
 

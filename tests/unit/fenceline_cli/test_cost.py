@@ -68,7 +68,7 @@ def test_a_follower_is_counted_with_its_slot_its_looks_and_the_time_of_its_funct
 
 
 @pytest.mark.slow
-def test_the_command_tells_dates_rows_and_what_idling_costs() -> None:
+def test_the_command_prints_dates_rows_and_idle_costs() -> None:
     told = CliRunner().invoke(app, ["cost"])
     assert told.exit_code == 0
     assert f"list prices of {prices.REGION}, {prices.DATE}" in told.stdout

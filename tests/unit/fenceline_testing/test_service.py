@@ -177,7 +177,7 @@ def test_the_fixtures_serve_a_users_tests_as_their_docstring_says(pytester: pyte
 
 
 @pytest.mark.slow
-def test_what_a_fixture_lacks_is_one_line_and_no_traceback(pytester: pytest.Pytester) -> None:
+def test_missing_packages_of_a_fixture_are_one_line_and_no_traceback(pytester: pytest.Pytester) -> None:
     pytester.makeconftest('import sys\nsys.modules["boto3"] = None\npytest_plugins = ["fenceline_testing"]')
     pytester.makepyfile("def test_it(fenceline_on_moto): ...")
     ended = pytester.runpytest_subprocess(f"--rootdir={Path.cwd()}")

@@ -95,7 +95,7 @@ def fencing_abort(found: TransactionItem, *, kept: ProducerPair | None = None) -
 # INIT
 
 
-def test_an_unknown_id_gets_a_new_producer_id_whatever_pair_is_named() -> None:
+def test_an_unknown_id_gets_a_new_producer_id_even_with_a_pair() -> None:
     for pair in (None, PAIR):
         made = TransactionItem("t", SPARE, 0, EMPTY, 5_000, updated_at=NOW, kept=pair)
         assert decide(None, init(pair), NOW, spare=SPARE) == Decision(made, is_change=True, given=SPARE)
@@ -235,7 +235,7 @@ def test_the_addition_of_what_is_in_is_no_write() -> None:
 
 @pytest.mark.parametrize("state", PREPARED)
 @pytest.mark.parametrize("request_", [ADD, ADD_GROUP, SEND])
-def test_what_is_prepared_is_finished_before_the_pair_is_judged_again(state: str, request_: Request) -> None:
+def test_a_prepared_transaction_is_finished_before_the_pair_is_judged_again(state: str, request_: Request) -> None:
     found = item(state, ended=BEFORE)
     assert decide(found, request_, NOW) == Decision(found, is_answer=False)
 

@@ -81,7 +81,7 @@ def test_each_row_of_the_table(owner: Owner, last: int, asked: int | None, resul
     assert told(owner, decide("r", last, owner, asked)) == (result, generation)
 
 
-def test_a_stale_claim_is_told_what_was_asked_what_there_is_and_what_to_ask_for() -> None:
+def test_a_stale_claim_names_both_generations_and_the_remedy() -> None:
     lower = decide("r", 5, Owner.NONE, 3)
     assert isinstance(lower, FencelineError)
     assert lower.detail.startswith(
@@ -199,7 +199,7 @@ def test_no_two_ownerships_share_an_item() -> None:
     assert [r.is_write_access for r in resources] == [False] * 4 + [True, False, False, True, True]
 
 
-def test_what_a_life_s_ownerships_stand_in_is_collected_with_its_partition() -> None:
+def test_ownerships_are_items_of_their_partition() -> None:
     assert keys.ownership_item("t", 3, "g").partition == keys.partition_items("t", 3)
 
 

@@ -103,7 +103,7 @@ def test_an_exception_aborts_and_is_raised_as_it_was():
     assert [body["result"] for body in service.values("endTransaction")] == ["abort", "commit"]
 
 
-def test_what_was_not_sent_by_the_abort_is_never_sent():
+def test_records_not_sent_by_the_abort_are_never_sent():
     service = Wire(*TOPICS)
     with producer_of(service, linger_ms=FOREVER_MS) as producer:
         with suppress(KeyError), producer.transaction() as txn:
@@ -238,7 +238,7 @@ def test_a_batch_of_an_aborted_transaction_that_is_still_in_flight_neither_meets
 
 
 @pytest.mark.parametrize("fault", [loses_the_answer, loses_the_request, refuses_the_connection, BUSY])
-def test_what_may_be_sent_again_is_sent_again(fault):
+def test_every_repeatable_request_is_retried(fault):
     service = Wire(
         *TOPICS, partitions=2, faults={"appendRecords": [fault, fault], **{one: [fault] for one in COORDINATED}}
     )
@@ -292,7 +292,7 @@ def test_a_block_that_goes_on_after_a_failure_sends_nothing_more_and_aborts():
     assert service.committed == []
 
 
-def test_what_waits_behind_a_failure_is_not_sent():
+def test_records_waiting_behind_a_failure_are_not_sent():
     fault, opened = gate()
 
     def fails_late(append):
