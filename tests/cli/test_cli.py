@@ -72,8 +72,8 @@ def test_an_error_is_one_line_that_says_what_to_do(run, arguments, expected):
 
 
 def test_an_error_without_a_server_says_how_to_start_one_and_that_it_may_be_tried_again(run):
-    told = error_line(run("topic", "list", "--url", "http://127.0.0.1:1"), exit_code=3)
-    assert "start a server with 'fenceline dev --data DIR'" in told
+    line = error_line(run("topic", "list", "--url", "http://127.0.0.1:1"), exit_code=3)
+    assert "start a server with 'fenceline dev --data DIR'" in line
 
 
 @pytest.mark.parametrize(
@@ -152,11 +152,11 @@ def test_json_lines_carry_keys_tombstones_headers_and_timestamps(run, topic):
 def test_a_line_that_is_no_record_is_named_by_its_number(run, topic, options, line, expected):
     good = '{"value": "x"}' if options == ["--json-lines"] else "a,b"
 
-    told = error_line(run("produce", topic, *options, stdin=f"{good}\n{line}\n"))
+    printed = error_line(run("produce", topic, *options, stdin=f"{good}\n{line}\n"))
 
-    assert told.startswith("line 2: ")
-    assert expected in told
-    assert "records were acknowledged" in told
+    assert printed.startswith("line 2: ")
+    assert expected in printed
+    assert "records were acknowledged" in printed
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])

@@ -284,7 +284,7 @@ AWAY = StoreUnavailableError("the service is away")
 
 
 @pytest.mark.parametrize(
-    ("script", "away", "told"),
+    ("script", "away", "expected"),
     [
         (["a", AWAY, "b"], 3, 1),
         (["a", AWAY, AWAY, "b"], 3, 1),  # both partitions fail in one outage
@@ -292,11 +292,11 @@ AWAY = StoreUnavailableError("the service is away")
         (["a", AWAY, AWAY, AWAY, AWAY, "b"], 0, 1),  # the service answers, but never these requests
     ],
 )
-def test_a_reader_that_follows_reports_an_outage_once_and_goes_on(monkeypatch, capsys, script, away, told):
+def test_a_reader_that_follows_reports_an_outage_once_and_goes_on(monkeypatch, capsys, script, away, expected):
     monkeypatch.setattr(reading, "_PAUSE_S", 0)
     seen = list(pages_through(_Interrupted(*script), reading.Outages(_Away(away), "t", 2)))
     assert seen == ["a", "b"]
-    assert capsys.readouterr().err.count("waiting for the service") == told
+    assert capsys.readouterr().err.count("waiting for the service") == expected
 
 
 def test_each_outage_has_its_line(monkeypatch, capsys):
@@ -314,10 +314,10 @@ def test_an_outage_of_a_topic_without_new_records_has_its_line_also_after_an_ear
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None)
     monkeypatch.setattr(reading, "time", clock)
     through = reading.Outages(client, "t", 1)
-    for after_s, away, told in ((100, 0, 0), (1, 0, 1), (100, 0, 0), (100, 2, 1)):
+    for after_s, away, expected in ((100, 0, 0), (1, 0, 1), (100, 0, 0), (100, 2, 1)):
         now[0], client.left = now[0] + after_s, away
         through.wait(AWAY)
-        assert capsys.readouterr().err.count("waiting for the service") == told
+        assert capsys.readouterr().err.count("waiting for the service") == expected
 
 
 def test_a_reader_that_does_not_follow_ends_at_an_outage():

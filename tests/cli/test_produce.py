@@ -77,9 +77,9 @@ def test_lines_are_whole_however_their_bytes_come(run, client, topic):
 
 
 def test_records_before_a_bad_line_are_stored_and_counted(run, client, topic):
-    told = last_line(run("produce", topic, "--partition", 0, "--key-separator", ":", stdin=b"a:1\nb:2\nc\nd:4\n"))
+    line = last_line(run("produce", topic, "--partition", 0, "--key-separator", ":", stdin=b"a:1\nb:2\nc\nd:4\n"))
 
-    assert told == "line 3: the line has no key separator ':': 'c'; 2 records were acknowledged before"
+    assert line == "line 3: the line has no key separator ':': 'c'; 2 records were acknowledged before"
     assert next_offset(client, topic) == 2
 
 
@@ -138,12 +138,12 @@ def test_batches_with_an_expected_offset_are_contiguous(run, client, topic):
 def test_a_mismatch_is_one_line_with_the_next_offset_and_nothing_is_written(run, client, topic):
     client.produce(topic, 1, [Record(b"x"), Record(b"y")])
 
-    told = last_line(run("produce", topic, "--partition", 1, "--expected-offset", 1, stdin=b"line\n"))
+    line = last_line(run("produce", topic, "--partition", 1, "--expected-offset", 1, stdin=b"line\n"))
 
-    assert told.startswith("OFFSET_MISMATCH: ")
-    assert f": topic={topic} partition=1 expected=1 next=" in told
-    assert "next=2" in told
-    assert told.endswith("; 0 records were acknowledged before")
+    assert line.startswith("OFFSET_MISMATCH: ")
+    assert f": topic={topic} partition=1 expected=1 next=" in line
+    assert "next=2" in line
+    assert line.endswith("; 0 records were acknowledged before")
     assert next_offset(client, topic, 1) == 2
 
 
@@ -155,18 +155,18 @@ def test_a_rivals_record_in_between_fails_a_later_batch(run, client, topic):
         write(b"two\n")
 
     with fed(feed) as pipe:
-        told = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 0, "--file", pipe))
+        line = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 0, "--file", pipe))
 
-    assert "next=2" in told
-    assert told.endswith("; 1 records were acknowledged before")
+    assert "next=2" in line
+    assert line.endswith("; 1 records were acknowledged before")
     assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"one", b"rival"]
 
 
 def test_an_expected_offset_that_would_not_be_compared_is_refused(run, client, topic):
     assert "add --partition" in last_line(run("produce", topic, "--expected-offset", 0, stdin=b"x\n"))
     client.alter_topic(topic, config={"check.expected.offsets": False})
-    told = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 9, stdin=b"x\n"))
-    assert "set its check.expected.offsets=true" in told
+    line = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 9, stdin=b"x\n"))
+    assert "set its check.expected.offsets=true" in line
     assert next_offset(client, topic) == 0
 
 
@@ -192,8 +192,8 @@ def test_a_shared_claim_is_written_under_until_an_exclusive_one_comes(run, clien
     with client.producer(topic, access_mode="Shared") as holder:
         lines(run("produce", topic, "--session", holder.held.session_id, stdin=b"shared\n"))
         with client.producer(topic, access_mode="ExclusiveWithFencing"):
-            told = last_line(run("produce", topic, "--session", holder.held.session_id, stdin=b"late\n"))
-    assert told.startswith("PRODUCER_FENCED: ")
+            line = last_line(run("produce", topic, "--session", holder.held.session_id, stdin=b"late\n"))
+    assert line.startswith("PRODUCER_FENCED: ")
     assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"shared"]
 
 
@@ -201,8 +201,8 @@ def test_partitions_that_somebody_owns_are_written_under_and_no_more_once_he_was
     with client.own(f"{topic}/0") as owner:
         lines(run("produce", topic, "--session", owner.session_id, stdin=b"mine\n"))
         with client.own(f"{topic}/0", generation=9):
-            told = last_line(run("produce", topic, "--session", owner.session_id, stdin=b"late\n"))
-    assert told.startswith("SESSION_SEVERED: ")
+            line = last_line(run("produce", topic, "--session", owner.session_id, stdin=b"late\n"))
+    assert line.startswith("SESSION_SEVERED: ")
     assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"mine"]
 
 
@@ -220,15 +220,15 @@ def test_a_producer_that_is_fenced_while_it_waits_for_lines_ends_with_one(run, c
         with fed(feed) as pipe:
             result = run("produce", topic, "--session", owner.session_id, "--file", pipe)
             ended.set()
-    told = last_line(result)
-    assert told.startswith(("SESSION_SEVERED: ", "PRODUCER_FENCED: "))
-    assert told.endswith("; 1 records were acknowledged before")
+    line = last_line(result)
+    assert line.startswith(("SESSION_SEVERED: ", "PRODUCER_FENCED: "))
+    assert line.endswith("; 1 records were acknowledged before")
 
 
 def test_a_session_without_the_topic_is_reported(run, client, topic):
     with client.session() as session:
-        told = last_line(run("produce", topic, "--session", session.session_id, stdin=b"x\n"))
-        assert told.startswith("PRODUCER_FENCED: the session may not write to the topic")
+        line = last_line(run("produce", topic, "--session", session.session_id, stdin=b"x\n"))
+        assert line.startswith("PRODUCER_FENCED: the session may not write to the topic")
     assert "UNKNOWN_SESSION" in last_line(run("produce", topic, "--session", "none", stdin=b"x\n"))
 
 
@@ -243,10 +243,10 @@ def test_a_group_reads_and_acknowledges_what_its_session_owns(run, client, topic
         assert "owns no partition" in last_line(run("consume", topic, "--group", "h", "--session", owner.session_id))
         client.produce(topic, 1, [Record(b"2")])
         with client.own(f"{topic}/1", group="g", generation=9):
-            told = last_line(run(*subscribed, "--partition", 1))
-            assert told.startswith(("SESSION_SEVERED: ", "OWNER_FENCED: "))
-            told = last_line(run("consume", topic, "--subscription", "g", "--partition", 1))
-            assert told.startswith("OWNER_FENCED: ")
+            line = last_line(run(*subscribed, "--partition", 1))
+            assert line.startswith(("SESSION_SEVERED: ", "OWNER_FENCED: "))
+            line = last_line(run("consume", topic, "--subscription", "g", "--partition", 1))
+            assert line.startswith("OWNER_FENCED: ")
 
 
 @pytest.mark.parametrize(
@@ -325,8 +325,8 @@ def test_a_compaction_during_a_read_that_misses_no_delete_is_no_error(run, clien
         return page
 
     monkeypatch.setattr(Client, "read", reads_and_then_compacts)
-    told = run("consume", name, "--compacted", "--format", "key-value")
-    assert lines(told) == ["k\tv", "k\tnull", "l\tx"]
+    result = run("consume", name, "--compacted", "--format", "key-value")
+    assert lines(result) == ["k\tv", "k\tnull", "l\tx"]
 
 
 def test_a_producer_of_the_client_keeps_to_its_expected_offsets(client, topic):
@@ -344,16 +344,16 @@ def test_a_producer_of_the_client_keeps_to_its_expected_offsets(client, topic):
 
 
 def test_a_verbose_produce_says_where_each_record_was_stored(run, topic):
-    told = lines(run("produce", topic, "--partition", 1, "--verbose", stdin=b"a\nb\n"))
-    assert told[:2] == [f"{topic}/1 offset=0", f"{topic}/1 offset=1"]
-    assert told[2].startswith(f"produced 2 records to {topic}")
+    printed = lines(run("produce", topic, "--partition", 1, "--verbose", stdin=b"a\nb\n"))
+    assert printed[:2] == [f"{topic}/1 offset=0", f"{topic}/1 offset=1"]
+    assert printed[2].startswith(f"produced 2 records to {topic}")
 
 
 def test_with_json_each_stored_record_is_one_line_and_nothing_else_is(run, client, topic):
-    told = lines(
+    printed = lines(
         run("produce", topic, "--key-separator", ":", "--json", stdin=b"".join(b"%d:x\n" % n for n in range(9)))
     )
-    found = [json.loads(line) for line in told]
+    found = [json.loads(line) for line in printed]
     assert len(found) == 9
     for n, one in enumerate(found):
         assert one == {"topic": topic, "partition": partition_of(b"%d" % n, 2), "offset": one["offset"]}

@@ -65,17 +65,17 @@ def test_a_topic_is_created_in_several_regions_and_its_regions_are_changed(run, 
     [("", "names with commas"), ("a,,b", "names with commas"), ("a,b,a", "leave out one a")],
 )
 def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expected):
-    told = error_line(run("topic", command, "t", "--regions", given), exit_code=2)
-    assert expected in told
-    assert f"(see 'root topic {command} --help')" in told.replace("fenceline", "root")
+    line = error_line(run("topic", command, "t", "--regions", given), exit_code=2)
+    assert expected in line
+    assert f"(see 'root topic {command} --help')" in line.replace("fenceline", "root")
     assert a.sent == []
 
 
 @pytest.mark.parametrize("command", ["suspend", "resume"])
 @pytest.mark.parametrize("given", ["a/b", "", "X Y"])
 def test_an_invalid_region_name_is_quoted_as_given(run, a, command, given):
-    told = error_line(run("regions", command, "t", given), exit_code=2)
-    assert f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {given!r}" in told
+    line = error_line(run("regions", command, "t", given), exit_code=2)
+    assert f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {given!r}" in line
     assert a.sent == []
 
 

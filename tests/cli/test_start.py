@@ -62,9 +62,9 @@ def loaded_by(*arguments, stdin=None):
         text=True,
         check=True,
     )
-    told = ended.stderr.splitlines()
-    start = max(n for n, line in enumerate(told) if line.isdecimal())
-    return set(told[start + 1 :]), int(told[start])
+    printed = ended.stderr.splitlines()
+    start = max(n for n, line in enumerate(printed) if line.isdecimal())
+    return set(printed[start + 1 :]), int(printed[start])
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["topic", "create", "--help"]], ids=" ".join)
@@ -143,10 +143,10 @@ def test_modules_that_the_codec_skips_can_still_be_imported():
         "load_codec()\n"
         "assert 'fenceline.format.batch' in sys.modules and 'asyncio' not in sys.modules\n"
         "import aiokafka.util\n"
-        "told = aiokafka.util.NO_EXTENSIONS\n"
+        "flag = aiokafka.util.NO_EXTENSIONS\n"
         "assert 'asyncio' not in sys.modules\n"
         "assert callable(aiokafka.util.create_task) and 'asyncio' in sys.modules\n"
-        "assert told is aiokafka.util.NO_EXTENSIONS\n"
+        "assert flag is aiokafka.util.NO_EXTENSIONS\n"
         "assert not hasattr(aiokafka.util, 'bogus')\n"
         "from aiokafka import AIOKafkaConsumer\n"
         "assert AIOKafkaConsumer.__module__ == 'aiokafka.consumer.consumer' and aiokafka.__version__\n"
@@ -205,9 +205,9 @@ def test_each_next_step_has_an_exit_code_that_help_states(monkeypatch, error, co
     monkeypatch.setattr("fenceline_cli.commands.topics.command.connect", connect)
 
     assert error_line(CliRunner().invoke(app, ["topic", "list"]), exit_code=code).startswith(f"{error.code}: ")
-    told = json.loads(error_line(CliRunner().invoke(app, ["topic", "list", "--json"]), exit_code=code))
-    assert told.items() >= error.problem().items()
-    assert told["what_to_do"]
+    problem = json.loads(error_line(CliRunner().invoke(app, ["topic", "list", "--json"]), exit_code=code))
+    assert problem.items() >= error.problem().items()
+    assert problem["what_to_do"]
     stated = [line.split() for line in lines(CliRunner().invoke(app, ["--help"])) if f"({error.next_step})" in line]
     assert [words[0] for words in stated] == [str(code)]
 
@@ -226,9 +226,9 @@ def test_an_error_without_a_service_is_json_too(arguments, code, expected):
     if expected is None:
         assert line.startswith("No such option")
         return
-    told = json.loads(line)
-    assert (told["code"], told["next_step"], told["status"]) == (expected[0], "fix", None)
-    assert told["detail"].startswith(expected[1])
+    problem = json.loads(line)
+    assert (problem["code"], problem["next_step"], problem["status"]) == (expected[0], "fix", None)
+    assert problem["detail"].startswith(expected[1])
 
 
 @pytest.mark.slow

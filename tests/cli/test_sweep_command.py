@@ -43,9 +43,9 @@ def run(*arguments: Any) -> Any:
 def test_a_sweep_goes_over_everything_once_and_counts_what_it_did(data: tuple[Path, Log]) -> None:
     result = run("sweep", "--data", data[0], "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert (told["topics"], told["partitions"], told["log_starts"], told["states"]) == (1, 1, 1, 1)
-    assert told["is_whole"]
+    printed = json.loads(result.stdout)
+    assert (printed["topics"], printed["partitions"], printed["log_starts"], printed["states"]) == (1, 1, 1, 1)
+    assert printed["is_whole"]
     assert data[1].partitions.offsets(TOPIC, 0).bounds.log_start_offset == 1
     columns = dict(
         zip(*(line.split("\t") for line in run("sweep", "--data", data[0]).stdout.splitlines()), strict=True)
@@ -101,7 +101,7 @@ def test_a_run_of_the_loop_leaves_its_place_before_another_process_may_take_the_
             rival.begin(pause_ms=100)  # and gets nowhere
             service.items.on_call = passes
 
-    monkeypatch.setattr(sweep_loop, "sweep", lambda *told, **options: runs.append(sweep(*told, **options)))
+    monkeypatch.setattr(sweep_loop, "sweep", lambda *args, **options: runs.append(sweep(*args, **options)))
     service.items.on_call = passes
     loop = SweepLoop(service.another(), pause_ms=100)
     loop.start()

@@ -119,10 +119,10 @@ def test_an_error_of_the_reader_comes_after_what_it_had_read():
 def test_a_service_that_is_away_is_tried_again_where_the_reading_was(monkeypatch):
     monkeypatch.setattr(transaction_batch, "_PAUSE_S", 0.001)
     away = StoreUnavailableError("no connection")
-    told = []
-    with Feed(PagesReader(page(0, 0), away, away, page(0, 1)), 1, on_away=told.append) as feed:
+    outages = []
+    with Feed(PagesReader(page(0, 0), away, away, page(0, 1)), 1, on_away=outages.append) as feed:
         assert [batch.offsets for batch in feed.batches()] == [{0: 1}, {0: 2}]
-    assert told == [away, away]
+    assert outages == [away, away]
     with Feed(PagesReader(page(0, 0), away), 1) as feed, pytest.raises(StoreUnavailableError):
         list(feed.batches())
 
@@ -139,13 +139,13 @@ def test_a_loss_ends_a_feed_that_waits_and_one_that_has_more():
 
 
 def test_an_ended_feed_does_not_report_its_closed_client():
-    told, error = [], SessionSeveredError("severed")
-    feed = Feed(PagesReader(StoreUnavailableError("bad file descriptor")), 1, on_away=told.append)
+    outages, error = [], SessionSeveredError("severed")
+    feed = Feed(PagesReader(StoreUnavailableError("bad file descriptor")), 1, on_away=outages.append)
     feed.fail(error)
     with feed, pytest.raises(SessionSeveredError):
         list(feed.batches())
     feed._thread.join(10)
-    assert (told, feed._thread.is_alive()) == ([], False)
+    assert (outages, feed._thread.is_alive()) == ([], False)
 
 
 def test_a_feed_that_is_left_reads_no_further(monkeypatch):
@@ -265,7 +265,7 @@ def test_output_of_a_process_left_behind_is_dropped(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "exit_code", "told"),
+    ("command", "exit_code", "expected"),
     [
         (["sh", "-c", "echo x; exit 3"], 3, "the command sh ended with exit code 3"),
         (["sh", "-c", "kill -9 $$"], 137, "the command sh ended with exit code 137"),
@@ -274,10 +274,10 @@ def test_output_of_a_process_left_behind_is_dropped(tmp_path):
     ],
     ids=str,
 )
-def test_a_command_that_fails_is_an_error_with_its_code(command, exit_code, told):
+def test_a_command_that_fails_is_an_error_with_its_code(command, exit_code, expected):
     with pytest.raises(BatchError) as failed, run_on(command):
         pass
-    assert (failed.value.exit_code, str(failed.value)) == (exit_code, told)
+    assert (failed.value.exit_code, str(failed.value)) == (exit_code, expected)
 
 
 @pytest.mark.slow

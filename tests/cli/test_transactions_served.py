@@ -109,8 +109,8 @@ def test_an_open_transaction_is_listed_described_and_in_the_partitions_producers
 
 
 def test_fencing_aborts_what_is_open_and_keeps_what_was_committed(run, consume, opened, transactional_id):
-    told = run("txn", "fence", transactional_id).stdout
-    assert " before=Ongoing: its transaction of 1 partition and 0 groups, begun at " in told
+    printed = run("txn", "fence", transactional_id).stdout
+    assert " before=Ongoing: its transaction of 1 partition and 0 groups, begun at " in printed
     assert consume() == "abd"
     assert "before=Empty: it had no open transaction" in run("txn", "fence", transactional_id).stdout
     opened.outcome = "aborted"

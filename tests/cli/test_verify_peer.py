@@ -244,6 +244,6 @@ def take_from(region, name, log):
 
 def test_a_peer_that_does_not_answer_is_named_with_its_option(run, regions):
     regions["b"].is_down = True
-    told = error_line(run("verify", "t", *PEER), exit_code=3)
-    assert told.startswith("STORE_UNAVAILABLE: region b: ")
-    assert told.endswith("(start the server of region b, or name another with --peer b=URL)")
+    line = error_line(run("verify", "t", *PEER), exit_code=3)
+    assert line.startswith("STORE_UNAVAILABLE: region b: ")
+    assert line.endswith("(start the server of region b, or name another with --peer b=URL)")

@@ -44,7 +44,7 @@ WRITES = {
 }
 
 
-def told(body: Mapping[str, Any]) -> bytes:
+def json_answer(body: Mapping[str, Any]) -> bytes:
     return answer(200, json.dumps(body).encode())
 
 
@@ -175,7 +175,11 @@ def test_a_client_that_repeats_requests_is_refused() -> None:
 
 ROW = {"pk": {"S": "p"}, "sk": {"S": "a"}, "version": {"N": "7"}, "value": {"M": {"n": {"N": "9007199254740993"}}}}
 ITEM = Item(A, 7, {"n": 9007199254740993})
-PAGES = {"one": told({"Item": ROW}), "two": told({"Responses": {"table": [ROW]}}), "query": told({"Items": [ROW]})}
+PAGES = {
+    "one": json_answer({"Item": ROW}),
+    "two": json_answer({"Responses": {"table": [ROW]}}),
+    "query": json_answer({"Items": [ROW]}),
+}
 READS = {
     "one": lambda store: store.get([A]),
     "two": lambda store: store.get([A, B]),
@@ -215,8 +219,8 @@ def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: DynamoI
 
 def test_keys_that_were_left_out_of_an_answer_are_asked_for_again(faulty: Faulty, store: DynamoItemStore) -> None:
     left = {"table": {"Keys": [{"pk": {"S": "p"}, "sk": {"S": "a"}}], "ConsistentRead": True}}
-    nothing = told({"Responses": {}, "UnprocessedKeys": left})
-    faulty.answers = [nothing, nothing, told({"Responses": {"table": [ROW]}, "UnprocessedKeys": {}})]
+    nothing = json_answer({"Responses": {}, "UnprocessedKeys": left})
+    faulty.answers = [nothing, nothing, json_answer({"Responses": {"table": [ROW]}, "UnprocessedKeys": {}})]
     assert store.get([A, B]) == {A: ITEM}
     assert json.loads(faulty.requests[2].body)["RequestItems"] == left
 
@@ -224,8 +228,8 @@ def test_keys_that_were_left_out_of_an_answer_are_asked_for_again(faulty: Faulty
 def test_keys_that_are_left_out_for_good_are_unavailable_and_not_absent(faulty: Faulty, store: DynamoItemStore) -> None:
     left = {"table": {"Keys": [{"pk": {"S": "p"}, "sk": {"S": "a"}}], "ConsistentRead": True}}
     faulty.answers = [
-        told({"Responses": {"table": [ROW]}, "UnprocessedKeys": left}),
-        told({"UnprocessedKeys": left, "Responses": {}}),
+        json_answer({"Responses": {"table": [ROW]}, "UnprocessedKeys": left}),
+        json_answer({"UnprocessedKeys": left, "Responses": {}}),
     ]
     with pytest.raises(Unavailable, match="fewer requests"):
         store.get([A, B])

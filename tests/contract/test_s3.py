@@ -111,15 +111,15 @@ KEYS = ["k", "k/", "a//k", "."]
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
-    ("told", "fact"),
+    ("response", "fact"),
     [*NOTHING_SAID, *REFUSED],
     ids=lambda value: value[:40] if isinstance(value, bytes) else None,
 )
 def test_a_create_is_sent_once_and_its_answer_raised(
-    faulty: Faulty, store: S3ObjectStore, told: Any, fact: type[StoreFact], key: str
+    faulty: Faulty, store: S3ObjectStore, response: Any, fact: type[StoreFact], key: str
 ) -> None:
     """A second request, by whichever layer, would meet the first one's object and take it for a rival's."""
-    faulty.answers = [told, answer(200, etag='"e"')]
+    faulty.answers = [response, answer(200, etag='"e"')]
     with pytest.raises(StoreFact) as raised:
         store.create(key, BODY, {"write-id": "1"})
     assert type(raised.value) is fact
@@ -129,7 +129,7 @@ def test_a_create_is_sent_once_and_its_answer_raised(
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
-    "told",
+    "response",
     [
         refusal(409, "ConditionalRequestConflict"),
         refusal(409, "OperationAborted"),
@@ -137,7 +137,7 @@ def test_a_create_is_sent_once_and_its_answer_raised(
     ids=lambda value: value[9:12].decode(),
 )
 def test_a_head_after_a_conflict_finds_an_object_or_a_rival(
-    faulty: Faulty, store: S3ObjectStore, told: bytes, key: str
+    faulty: Faulty, store: S3ObjectStore, response: bytes, key: str
 ) -> None:
     there = found()
     absent = answer(404)
@@ -147,7 +147,7 @@ def test_a_head_after_a_conflict_finds_an_object_or_a_rival(
         (refusal(403, "AccessDenied"), Unavailable),
     ):
         faulty.requests.clear()
-        faulty.answers = [told, looked]
+        faulty.answers = [response, looked]
         with pytest.raises(StoreFact) as raised:
             store.create(key, BODY, {"write-id": "1"})
         assert type(raised.value) is fact
@@ -214,8 +214,14 @@ def test_each_request_has_the_credentials_of_its_time(
     # botocore renews what ends within fifteen minutes, so each request asks for the next.
     for n in ("1", "2"):
         ends = (datetime.now(UTC) + timedelta(minutes=11)).isoformat()
-        told = {"Version": 1, "AccessKeyId": f"id{n}", "SecretAccessKey": "s", "SessionToken": n, "Expiration": ends}
-        given.write_text(json.dumps(told))
+        credentials = {
+            "Version": 1,
+            "AccessKeyId": f"id{n}",
+            "SecretAccessKey": "s",
+            "SessionToken": n,
+            "Expiration": ends,
+        }
+        given.write_text(json.dumps(credentials))
         store = store or S3ObjectStore("bucket", "p", endpoint_url=faulty.url, region=REGION)
         store.create("k", b"", {})
         assert f"Credential=id{n}/" in faulty.requests[-1].headers["authorization"]
@@ -320,14 +326,14 @@ def test_requests_go_through_the_proxy_that_the_environment_names(
 )
 def test_reads_and_deletes_are_repeated(faulty: Faulty, store: S3ObjectStore, trouble: Any) -> None:
     listing = answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
-    for call, told in (
+    for call, response in (
         (lambda: store.get("k").body, found()),
         (lambda: store.get("k", 2, 4).body, found(b"34", 206, content_range="bytes 2-3/9")),
         (lambda: store.list(""), listing),
         (lambda: store.delete("k"), answer(204)),
     ):
         faulty.requests.clear()
-        faulty.answers = [trouble, trouble, told]
+        faulty.answers = [trouble, trouble, response]
         assert call() in (BODY, b"34", [], None)
         assert len(faulty.requests) == 3
 
@@ -361,10 +367,10 @@ def test_a_refused_request_is_not_retried(faulty: Faulty, store: S3ObjectStore) 
 
 
 @pytest.mark.parametrize(
-    "told", [refusal(404, "NoSuchBucket"), answer(404, b"not a store"), refusal(403, "AccessDenied")], ids=repr
+    "response", [refusal(404, "NoSuchBucket"), answer(404, b"not a store"), refusal(403, "AccessDenied")], ids=repr
 )
-def test_only_no_such_key_means_absent(faulty: Faulty, store: S3ObjectStore, told: bytes) -> None:
-    faulty.answers = [told]
+def test_only_no_such_key_means_absent(faulty: Faulty, store: S3ObjectStore, response: bytes) -> None:
+    faulty.answers = [response]
     for start, end in ((0, None), (0, 10), (5, 5)):
         with pytest.raises(Unavailable):
             store.get("k", start, end)

@@ -72,7 +72,7 @@ def test_a_bucket_is_where_botocore_finds_it_and_is_found_without_it_where_setti
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         (({"AWS_REGION": "not a region"}, "", {}, False), "no such AWS region"),
         (({"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": "nonsense"}, "", {}, False), "AWS_ENDPOINT_URL is not"),
@@ -80,10 +80,10 @@ def test_a_bucket_is_where_botocore_finds_it_and_is_found_without_it_where_setti
     ],
 )
 def test_unusable_settings_are_reported_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: Setting, told: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: Setting, expected: str
 ) -> None:
     options = here(monkeypatch, tmp_path, setting)
-    with pytest.raises(Unavailable, match=told):
+    with pytest.raises(Unavailable, match=expected):
         s3_place.place_of("bucket", **options)
 
 

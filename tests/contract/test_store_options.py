@@ -43,7 +43,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ([], "no stores are named; give --data DIR, or --objects"),
         (["--objects", "s3://b"], "name items, too"),
@@ -54,9 +54,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
 )
 @pytest.mark.parametrize("command", [["dev"], ["verify"], ["rebuild"], ["check-store"], ["compact", "t"]])
 def test_options_without_a_pair_of_stores_are_reported(
-    run: Fenceline, command: list[str], options: list[str], told: str
+    run: Fenceline, command: list[str], options: list[str], expected: str
 ) -> None:
-    assert told in error_line(run(*command, *options))
+    assert expected in error_line(run(*command, *options))
 
 
 def test_a_directory_is_not_created_by_an_option(run: Fenceline) -> None:
@@ -100,15 +100,15 @@ def test_a_profile_is_honoured_as_every_aws_tool_does(
         assert f"Credential={profiles.KINDS[profile]}/" in request.headers["authorization"]
 
 
-@pytest.mark.parametrize(("profile", "told"), profiles.UNUSABLE.items())
+@pytest.mark.parametrize(("profile", "expected"), profiles.UNUSABLE.items())
 def test_a_profile_without_credentials_is_reported(
-    run: Fenceline, profile: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Fenceline, profile: str, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     profiles.set_up(tmp_path, monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", profile)
     with nobody_listens() as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        assert error_line(run("check-store", *STORES)).startswith(told)
+        assert error_line(run("check-store", *STORES)).startswith(expected)
 
 
 def test_missing_boto3_is_reported_with_the_package_to_install(run: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,17 +117,17 @@ def test_missing_boto3_is_reported_with_the_package_to_install(run: Fenceline, m
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("AWS_ENDPOINT_URL", "nonsense", "AWS_ENDPOINT_URL is not an address; write it as http://HOST:PORT"),
         ("AWS_REGION", "no such place", "there is no such AWS region; set AWS_REGION"),
     ],
 )
 def test_a_setting_that_makes_no_client_is_reported(
-    run: Fenceline, monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+    run: Fenceline, monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    assert error_line(run("dev", *STORES)).startswith(told)
+    assert error_line(run("dev", *STORES)).startswith(expected)
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "SignatureDoesNotMatch", "ExpiredToken"])
@@ -136,13 +136,13 @@ def test_a_bucket_without_permission_is_reported(run: Fenceline, monkeypatch: py
     with faulty_server() as faulty:
         faulty.answers = [refusal] * 9
         monkeypatch.setenv("AWS_ENDPOINT_URL", faulty.url)
-        told = error_line(run("dev", *STORES))
+        line = error_line(run("dev", *STORES))
     advice = {
         "AccessDenied": "the AWS credentials don't permit this; grant it: bucket=",
         "SignatureDoesNotMatch": "the AWS credentials are not accepted; check them",
         "ExpiredToken": "the AWS credentials are not accepted; check them",
     }
-    assert told.startswith(advice[code])
+    assert line.startswith(advice[code])
 
 
 def test_a_bucket_in_another_region_is_reported(run: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +195,8 @@ def test_a_store_that_lets_two_creates_win_is_not_served(
     assert run("dev", *stores, "--create").exit_code == 0
     # Act as a store that does not know the condition.
     monkeypatch.setattr("fenceline.adapters.aws.s3.S3ObjectStore.create", create_anyway)
-    told = error_line(run("dev", *stores))
-    assert told.startswith("the object store can't hold a log; use another: one of several creates at once wins: ")
+    line = error_line(run("dev", *stores))
+    assert line.startswith("the object store can't hold a log; use another: one of several creates at once wins: ")
     checked = run("check-store", *stores, "--json")
     assert checked.exit_code == 1
     assert {row["property"]: row["holds"] for row in json.loads(checked.stdout)} == {
@@ -242,8 +242,8 @@ def test_a_log_on_a_bucket_and_a_table_is_verified_and_rebuilt(
     assert (verified["segments"], verified["broken_at"], verified["next_offset"]) == (20, None, 20)
 
     anew = [*stores[:3], f"{stores[3]}-anew"]
-    told = error_line(run("dev", *anew, "--create", "--region", REGION))
-    assert f"'fenceline rebuild {' '.join(anew)} --region {REGION}'" in told
+    line = error_line(run("dev", *anew, "--create", "--region", REGION))
+    assert f"'fenceline rebuild {' '.join(anew)} --region {REGION}'" in line
     rebuilt = run("rebuild", *anew, "--region", REGION)
     assert rebuilt.stdout.startswith("rebuilt topics=1 partitions=3 segments=20 records=20\n"), rebuilt.output
     assert run("dev", *anew, "--region", REGION).exit_code == 0

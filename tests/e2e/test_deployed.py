@@ -53,13 +53,13 @@ def new_user(region: Region, name: str, *statements: Mapping[str, Any]) -> dict[
 def calls_of(region: Region, function: str, requests: Sequence[Callable[[], object]]) -> list[dict[str, int]]:
     """Make requests, one after the other; return what each asked of the stores, as the function logged it."""
 
-    def told() -> dict[str, dict[str, int]]:
+    def logged() -> dict[str, dict[str, int]]:
         return {line["request_id"]: line["calls"] for line in region.lines(function) if "calls" in line}
 
-    before = told()
+    before = logged()
     for request in requests:
         request()
-    after = eventually(lambda: [calls for name, calls in told().items() if name not in before], len(requests))
+    after = eventually(lambda: [calls for name, calls in logged().items() if name not in before], len(requests))
     assert len(after) == len(requests)
     return after
 
@@ -67,9 +67,9 @@ def calls_of(region: Region, function: str, requests: Sequence[Callable[[], obje
 def eventually(found: Any, wanted: int) -> list[Any]:
     """Return what ``found`` finds as soon as it is that many: logs arrive a moment later."""
     deadline = time.monotonic() + PATIENCE_S
-    while len(told := found()) < wanted and time.monotonic() < deadline:
+    while len(some := found()) < wanted and time.monotonic() < deadline:
         time.sleep(0.2)
-    return list(told)
+    return list(some)
 
 
 # Which requests get in
@@ -165,7 +165,7 @@ def test_a_warm_append_through_the_api_is_one_create(region: Region, client: Cli
     producer_id, epoch = client.producer_id()
     appends = 2 * limits.CHECKPOINT_SEGMENTS
     began = time.monotonic()
-    told = calls_of(
+    counts = calls_of(
         region,
         "produce",
         [
@@ -174,9 +174,9 @@ def test_a_warm_append_through_the_api_is_one_create(region: Region, client: Cli
         ],
     )
     by_time = (time.monotonic() - began) * 1000 // limits.CHECKPOINT_MS  # checkpoints that were due by the clock
-    assert sum(calls["objects.create"] for calls in told) == appends
-    assert sum(calls.get("items.write", 0) for calls in told[1:]) <= 0.2 * appends + by_time
-    assert sum(1 for calls in told if calls == {"objects.create": 1}) >= appends - 4 - by_time
+    assert sum(calls["objects.create"] for calls in counts) == appends
+    assert sum(calls.get("items.write", 0) for calls in counts[1:]) <= 0.2 * appends + by_time
+    assert sum(1 for calls in counts if calls == {"objects.create": 1}) >= appends - 4 - by_time
 
 
 @pytest.mark.parametrize("kind", ["append", "duplicate", "refusal", "read", "offsets", "segments"])
@@ -210,9 +210,9 @@ def test_requests_through_the_api_ask_the_stores_as_the_library_does(region: Reg
             lent.service.meter.take()
             request(lent.client, topic)
         library = dict(lent.service.meter.take().calls)
-    told = calls_of(region, function, [lambda: request(client, topic)] * tries)
-    assert library in told
-    assert sum(library.values()) <= min(sum(calls.values()) for calls in told)
+    counts = calls_of(region, function, [lambda: request(client, topic)] * tries)
+    assert library in counts
+    assert sum(library.values()) <= min(sum(calls.values()) for calls in counts)
 
 
 def test_a_transaction_whose_producer_is_gone_is_ended_by_the_function_that_reads(
@@ -286,9 +286,9 @@ def test_an_undocumented_error_is_answered_without_its_text(region: Region) -> N
     names = [one["FunctionName"] for one in lambdas.list_functions()["Functions"] if region.name in one["FunctionName"]]
     [compactor] = [name for name in names if "Compactor" in name]
     failed = lambdas.invoke(FunctionName=compactor, Payload=json.dumps({"topic": ["hunter3"], "partition": 0}))
-    told = json.loads(failed["Payload"].read())
+    answer = json.loads(failed["Payload"].read())
     assert failed["FunctionError"]
-    assert "hunter3" not in json.dumps(told)
+    assert "hunter3" not in json.dumps(answer)
 
 
 def test_the_command_line_signs_when_it_is_given_a_region(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,8 +334,8 @@ def test_a_changed_setting_updates_in_place(toolkit: Toolkit, region: Region, cl
     assert outputs[f"Fenceline-{region.name}"]["Url"] == region.url
     assert resources() == before
     functions = region.aws_client("lambda").list_functions()["Functions"]
-    told = {one["Environment"]["Variables"]["FENCELINE_LOG_LEVEL"] for one in functions}
-    assert told == {"INFO"}
+    levels = {one["Environment"]["Variables"]["FENCELINE_LOG_LEVEL"] for one in functions}
+    assert levels == {"INFO"}
     assert [one.value for one in client.read("before-the-change", 0, offset=0).records] == [b"kept"]
 
 

@@ -112,14 +112,14 @@ def test_messages_that_a_peers_queue_did_not_take_are_a_metric(
     topic_id = create(service, "orders", "b", "c")
     handler = running("notifier", notifier.run, service)
 
-    def told() -> list[object]:
+    def metrics() -> list[object]:
         handler(event(news((topic_id, 0), (topic_id, 1))), SimpleNamespace(aws_request_id="request-1"))
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         return [line[metric_names.UNSENT] for line in lines if metric_names.UNSENT in line]
 
-    assert told() == []
+    assert metrics() == []
     queues.peers["b"].is_away = queues.peers["c"].is_away = True
-    assert told() == [[4.0]]
+    assert metrics() == [[4.0]]
 
 
 def test_the_own_queue_that_takes_nothing_brings_all_messages_again(

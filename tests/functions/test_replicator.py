@@ -246,10 +246,12 @@ def test_gaps_other_histories_lag_and_damage_are_metrics(
     handler = running("replicator", replicating.run, service)
     report = handler(event(*(body(partition=number) for number in range(3))), _Context())
     assert metric_names.OF_REPLICATION.keys() <= report.keys()
-    told: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for line in capsys.readouterr().out.splitlines():
-        told |= json.loads(line)
-    assert {name: told[name] for name in _ALARMS} == dict(zip(_ALARMS, ([1.0], [2.0], [400_000.0], [1.0]), strict=True))
+        metrics |= json.loads(line)
+    assert {name: metrics[name] for name in _ALARMS} == dict(
+        zip(_ALARMS, ([1.0], [2.0], [400_000.0], [1.0]), strict=True)
+    )
 
 
 _ALARMS = (

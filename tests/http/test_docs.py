@@ -139,7 +139,7 @@ def test_every_operation_has_a_name_a_group_words_and_an_example_that_is_valid()
                 validator(json.dumps(parameter["schema"])).validate(parameter["example"])
         contents = [operation.get("requestBody", {}).get("content", {})]
         contents += [answer.get("content", {}) for answer in operation["responses"].values()]
-        for media in (told for content in contents for told in content.values()):
+        for media in (each for content in contents for each in content.values()):
             if "example" in media:
                 validator(json.dumps(media["schema"])).validate(media["example"])
 

@@ -473,9 +473,9 @@ def test_a_wrong_method_is_answered_with_the_allowed_ones_by_every_function(
     if method in allowed or (method == "HEAD" and "GET" in allowed):
         return
     for function in routes.FUNCTIONS:
-        told = answer_of(function, event(method, path))
-        assert (told["statusCode"], json.loads(told["body"])["code"]) == (405, "METHOD_NOT_ALLOWED")
-        assert told["headers"]["allow"] == allowed
+        response = answer_of(function, event(method, path))
+        assert (response["statusCode"], json.loads(response["body"])["code"]) == (405, "METHOD_NOT_ALLOWED")
+        assert response["headers"]["allow"] == allowed
 
 
 def test_an_error_that_is_not_ours_goes_through_to_whoever_runs_the_handler(
@@ -503,8 +503,8 @@ def test_threads_that_share_a_handler_each_get_their_own_answer(
         body = {"records": [{"value": str(n)}]}
         if n % 3 == 0:
             return call("POST", f"/v1/topics/{'t' * (n % 7 + 1)}/partitions/{n}/records", body="{").code != ""
-        told = call("POST", f"/v1/topics/{'t' * (n % 7 + 1)}/partitions/{n}/records", value=body).json
-        return (told["base_offset"], told["next_offset"], told["count"]) == (n, n, n % 7 + 1)
+        answer = call("POST", f"/v1/topics/{'t' * (n % 7 + 1)}/partitions/{n}/records", value=body).json
+        return (answer["base_offset"], answer["next_offset"], answer["count"]) == (n, n, n % 7 + 1)
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(one, range(4_000)))
@@ -514,9 +514,9 @@ def test_a_raw_event_carries_bytes_both_ways(service: wiring.Service) -> None:
     raw = {**event("POST", RECORDS), "body": json.dumps(ONE).encode(), "isRaw": True}
     assert dispatch.respond("produce", raw, service).status == 200
     accept = {"accept": BATCH_TYPE}
-    told = dispatch.respond("read", {**event("GET", RECORDS, "offset=0", accept), "isRaw": True}, service)
-    assert isinstance(told.body, bytes)
-    assert told.body == send(event("GET", RECORDS, "offset=0", accept)).body
+    response = dispatch.respond("read", {**event("GET", RECORDS, "offset=0", accept), "isRaw": True}, service)
+    assert isinstance(response.body, bytes)
+    assert response.body == send(event("GET", RECORDS, "offset=0", accept)).body
 
 
 # Content codings, HEAD
@@ -547,9 +547,9 @@ def test_a_batch_in_a_compressed_body_is_stored_as_it_was_made() -> None:
     "coding", ["br", "deflate", "compress", "gzip, gzip", "gzip,zstd", "aws-chunked", "é", "x" * 999]
 )
 def test_a_body_in_another_coding_is_refused_and_nothing_is_written(coding: str) -> None:
-    told = call("POST", RECORDS, body=json.dumps(ONE), headers={"content-encoding": coding})
-    assert_refused(told, "UNSUPPORTED_MEDIA_TYPE")
-    assert "gzip and zstd" in told.json["detail"]
+    answer = call("POST", RECORDS, body=json.dumps(ONE), headers={"content-encoding": coding})
+    assert_refused(answer, "UNSUPPORTED_MEDIA_TYPE")
+    assert "gzip and zstd" in answer.json["detail"]
     assert next_offset() == 0
 
 
@@ -574,9 +574,9 @@ def test_the_decoded_size_of_a_compressed_body_is_bounded(coding: str) -> None:
     huge = b" " * (limits.BODY_BYTES_MAX + 1)
     packed = as_zstd(huge) if coding == "zstd" else gzip.compress(huge)
     assert len(packed) < 10_000
-    told = call("POST", RECORDS, body=packed, headers={"content-encoding": coding})
-    assert_refused(told, "RECORD_LIST_TOO_LARGE")
-    assert told.json["bytes_max"] == limits.BODY_BYTES_MAX
+    answer = call("POST", RECORDS, body=packed, headers={"content-encoding": coding})
+    assert_refused(answer, "RECORD_LIST_TOO_LARGE")
+    assert answer.json["bytes_max"] == limits.BODY_BYTES_MAX
 
 
 @pytest.mark.parametrize("route", [route for route in routes.ROUTES if route.method == "GET"], ids=lambda r: r.path)
@@ -584,4 +584,4 @@ def test_head_answers_as_get_does(route: Route) -> None:
     path = route.path.replace("{topic}", "orders").replace("{partition}", "0")
     query = "offset=0" if route.path.endswith("/records") else ""
     answers = [answer_of(route.function, event(method, path, query)) for method in ("GET", "HEAD")]
-    assert len({(told["statusCode"], told["headers"]["content-type"]) for told in answers}) == 1
+    assert len({(each["statusCode"], each["headers"]["content-type"]) for each in answers}) == 1

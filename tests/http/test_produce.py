@@ -51,8 +51,8 @@ def test_an_append_is_answered_with_the_offsets_of_its_records() -> None:
 
 def test_a_log_append_time_topic_answers_the_time_of_the_append() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"message.timestamp.type": "LogAppendTime"}})
-    told = produce("a").json["timestamp"]
-    assert NOW_MS <= told == read()["records"][0]["timestamp"]
+    timestamp = produce("a").json["timestamp"]
+    assert NOW_MS <= timestamp == read()["records"][0]["timestamp"]
 
 
 def test_an_expectation_that_fails_names_the_next_offset() -> None:
@@ -76,8 +76,8 @@ def test_an_offset_mismatch_names_its_partition_in_every_answer() -> None:
     entries = [
         {"topic": "wide", "partition": number, "records": [{"value": "b"}], "expected_offset": 7} for number in (0, 1)
     ]
-    told = call("POST", "/v1/produce", value={"partitions": entries}).json["results"]
-    lost += [one["error"] for one in told]
+    results = call("POST", "/v1/produce", value={"partitions": entries}).json["results"]
+    lost += [one["error"] for one in results]
     places = [("orders", 0)] * 4 + [("wide", 0), ("wide", 1)]
     assert [(one["topic"], one["partition"]) for one in lost] == places
     for error, (topic, partition) in zip(lost, places, strict=True):
@@ -259,9 +259,9 @@ def test_a_bad_timestamp_is_reported_before_other_record_errors() -> None:
     sent = encode([Record(b"no key"), Record(b"late", key=b"k", timestamp=NOW_MS * 2)], now_ms=NOW_MS).body
     entry = {"topic": "orders", "partition": 0, "records": records}
     many = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"][0]["error"]
-    for told in (call("POST", RECORDS, value={"records": records}).json, produce_batch(sent).json, many):
-        assert told["code"] == "INVALID_TIMESTAMP"
-        assert [error["index"] for error in told["record_errors"]] == [1]
+    for answer in (call("POST", RECORDS, value={"records": records}).json, produce_batch(sent).json, many):
+        assert answer["code"] == "INVALID_TIMESTAMP"
+        assert [error["index"] for error in answer["record_errors"]] == [1]
     assert read()["next_offset"] == 0
 
 
@@ -276,19 +276,19 @@ def test_a_problem_names_a_hundred_records_and_says_how_many_are_to_blame(wrong:
         records = [fine, *[wrong] * count, fine]
         entry = {"topic": "orders", "partition": 0, "records": records}
         many = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"][0]["error"]
-        for told in (call("POST", RECORDS, value={"records": records}).json, many):
-            assert told["code"] == code
-            assert [error["index"] for error in told["record_errors"]] == [*range(1, min(count, 100) + 1)]
-            assert told["record_errors_count"] == count
+        for answer in (call("POST", RECORDS, value={"records": records}).json, many):
+            assert answer["code"] == code
+            assert [error["index"] for error in answer["record_errors"]] == [*range(1, min(count, 100) + 1)]
+            assert answer["record_errors_count"] == count
 
 
 def test_the_answer_to_fifty_batches_all_to_blame_passes_the_gateway() -> None:
     call("PATCH", "/v1/topics/orders", value={"partitions": 50, "config": {"message.timestamp.before.max.ms": 1}})
     records = [{"value": "", "timestamp": 1}] * 2_000
     entries = [{"topic": "orders", "partition": partition, "records": records} for partition in range(50)]
-    told = call("POST", "/v1/produce", value={"partitions": entries})
-    assert {one["error"]["record_errors_count"] for one in told.json["results"]} == {2_000}
-    assert len(told.body) < 1_000_000
+    answer = call("POST", "/v1/produce", value={"partitions": entries})
+    assert {one["error"]["record_errors_count"] for one in answer.json["results"]} == {2_000}
+    assert len(answer.body) < 1_000_000
 
 
 def test_a_problem_repeats_no_more_of_a_request_than_a_reader_takes_in() -> None:
@@ -297,9 +297,13 @@ def test_a_problem_repeats_no_more_of_a_request_than_a_reader_takes_in() -> None
     entry = {"topic": name, "partition": 0, "records": [{"value": "a"}]}
     (result,) = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"]
     assert (result["topic"], result["error"]["code"]) == (name[:249] + "…", "UNKNOWN_TOPIC_OR_PARTITION")
-    told = call("PATCH", "/v1/topics/orders", value={"config": {name: 1}})
-    assert (told.code, told.json["field"][:9], told.json["field"][-1]) == ("INVALID_REQUEST", "config.\x01\x01", "…")
-    assert len(told.body) < 100_000
+    answer = call("PATCH", "/v1/topics/orders", value={"config": {name: 1}})
+    assert (answer.code, answer.json["field"][:9], answer.json["field"][-1]) == (
+        "INVALID_REQUEST",
+        "config.\x01\x01",
+        "…",
+    )
+    assert len(answer.body) < 100_000
 
 
 def test_a_batch_larger_than_the_topic_takes_names_the_limit() -> None:
@@ -317,9 +321,9 @@ def test_produce_many_answers_each_entry_in_order() -> None:
         {"topic": "orders", "partition": 2**62, "records": [{"value": "d"}]},
         {"topic": "orders", "partition": 9, "records": [{"value": "AA=="}], "encoding": "base64"},
     ]
-    told = call("POST", "/v1/produce", value={"acks": "all", "partitions": entries})
-    assert told.status == 200
-    results = told.json["results"]
+    answer = call("POST", "/v1/produce", value={"acks": "all", "partitions": entries})
+    assert answer.status == 200
+    results = answer.json["results"]
     assert [(one["topic"], one["partition"]) for one in results] == [
         (one["topic"], one["partition"]) for one in entries
     ]
@@ -330,5 +334,5 @@ def test_produce_many_answers_each_entry_in_order() -> None:
 
 def test_produce_many_without_acknowledgement_has_an_empty_answer() -> None:
     entries = [{"topic": topic, "partition": 0, "records": [{"value": "a"}]} for topic in ("orders", "nope")]
-    told = call("POST", "/v1/produce", value={"acks": 0, "partitions": entries})
-    assert (told.status, told.body, read()["next_offset"]) == (202, b"", 1)
+    answer = call("POST", "/v1/produce", value={"acks": 0, "partitions": entries})
+    assert (answer.status, answer.body, read()["next_offset"]) == (202, b"", 1)

@@ -118,8 +118,8 @@ def test_the_table_of_errors_is_that_of_the_contract() -> None:
 
 
 def test_the_errors_that_name_a_partition_are_those_of_the_contract() -> None:
-    told = section("Errors").partition("An error names its place.")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`([A-Z_]+)`", told)) == errors.PLACED
+    paragraph = section("Errors").partition("An error names its place.")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([A-Z_]+)`", paragraph)) == errors.PLACED
     for code in errors.TABLE:
         properties = DOCUMENT["components"]["schemas"][code]["properties"]
         assert ({"topic", "partition"} <= set(properties)) == (code in errors.PLACED), code
@@ -151,7 +151,7 @@ def test_settings_need_a_directory_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"objects": "s3://b"}, "name items, too"),
         ({"items": "dynamodb://t"}, "name objects, too"),
@@ -161,8 +161,8 @@ def test_settings_need_a_directory_and_nothing_else() -> None:
         ({"objects": "s3://b", "items": "dynamodb://"}, "items must be dynamodb://TABLE"),
     ],
 )
-def test_settings_that_name_no_pair_of_stores_are_refused(given: dict[str, str], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_settings_that_name_no_pair_of_stores_are_refused(given: dict[str, str], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         Settings(**given)
 
 
@@ -208,7 +208,7 @@ def test_each_operation_takes_one_type_and_has_one_type_for_each_success() -> No
             for status, answer in operation["responses"].items():
                 assert len(answer.get("content", {})) <= 1, name
                 if status < "300":
-                    shown |= {json.dumps(told["schema"]) for told in answer.get("content", {}).values()}
+                    shown |= {json.dumps(media["schema"]) for media in answer.get("content", {}).values()}
             assert len(shown) <= 1, name
             for one in shown:
                 schema = json.loads(one)
@@ -220,14 +220,14 @@ def test_each_choice_has_a_discriminator_or_is_nullable_or_of_acks() -> None:
     """A generated type narrows by the code."""
     choices = [part for part in parts(DOCUMENT) if {"oneOf", "anyOf"} & set(part)]
     for part in choices:
-        told = part.get("oneOf", part.get("anyOf"))
+        members = part.get("oneOf", part.get("anyOf"))
         if "discriminator" in part:
             assert part["discriminator"] == {
                 "propertyName": "code",
-                "mapping": {one["$ref"].rpartition("/")[2]: one["$ref"] for one in told},
+                "mapping": {one["$ref"].rpartition("/")[2]: one["$ref"] for one in members},
             }
         else:
-            assert {"type": "null"} in told or told[-1].get("const") == "all", part
+            assert {"type": "null"} in members or members[-1].get("const") == "all", part
 
 
 def test_a_word_has_its_type() -> None:

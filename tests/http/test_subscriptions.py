@@ -134,8 +134,8 @@ def test_a_name_is_1_to_249_of_some_characters() -> None:
         for method in ("GET", "DELETE"):
             assert call(method, path).code == "UNKNOWN_SUBSCRIPTION"
         for method, body in (("GET", None), ("POST", '{"offsets": []}')):
-            told = call(method, f"/v1/groups/{name}/offsets", body=body)
-            assert (told.code, told.json["field"]) == ("INVALID_REQUEST", "group")
+            answer = call(method, f"/v1/groups/{name}/offsets", body=body)
+            assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "group")
 
 
 # Acknowledgements, records, seek
@@ -181,9 +181,9 @@ def test_an_offset_out_of_range_is_answered_with_the_bounds_and_nothing_is_appli
     produce(3)
     subscribe(initial_position="earliest")
     for body in ({"cumulative": 3}, {"individual": [0, 3]}):
-        told = acknowledge(**body)
-        assert told.code == "OFFSET_OUT_OF_RANGE"
-        assert (told.json["log_start_offset"], told.json["next_offset"]) == (0, 3)
+        answer = acknowledge(**body)
+        assert answer.code == "OFFSET_OUT_OF_RANGE"
+        assert (answer.json["log_start_offset"], answer.json["next_offset"]) == (0, 3)
     assert cursor()["backlog"] == 3
 
 
@@ -230,8 +230,8 @@ def test_seek_by_offset_and_by_time() -> None:
 def test_an_acknowledgement_of_another_form_is_refused(body: dict[str, Any], field: str) -> None:
     produce(2)
     subscribe(initial_position="earliest")
-    told = acknowledge(**body)
-    assert (told.code, told.json["field"]) == ("INVALID_REQUEST", field)
+    answer = acknowledge(**body)
+    assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", field)
     assert cursor()["backlog"] == 2
 
 

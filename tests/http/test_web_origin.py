@@ -29,8 +29,8 @@ def is_let_in(origins: WebOrigins, *headers: tuple[str, str], method: str = "POS
     answer = origins.answer(scope(*headers, method=method))
     if answer is None:
         return True
-    told = json.loads(answer.body)
-    assert (answer.status, told["status"], told["code"]) == (403, 403, "NOT_AUTHORIZED")
+    parsed = json.loads(answer.body)
+    assert (answer.status, parsed["status"], parsed["code"]) == (403, 403, "NOT_AUTHORIZED")
     assert answer.headers["content-type"] == "application/problem+json"
     return False
 
@@ -178,7 +178,7 @@ def send(url: str, method: str, path: str, headers: dict[str, str], body: bytes 
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
     connection.request(method, path, body=body, headers=headers)
     answer = connection.getresponse()
-    answer.told = json.loads(answer.read() or b"null")  # type: ignore[attr-defined]
+    answer.value = json.loads(answer.read() or b"null")  # type: ignore[attr-defined]
     connection.close()
     return answer
 
@@ -192,7 +192,7 @@ def test_a_page_of_a_stranger_writes_nothing(service: wiring.Service, headers: d
     """A POST without a content type needs no preflight: any page's form can send it."""
     with serving(service) as url:
         answer = send(url, "POST", "/v1/topics", headers, b'{"name": "stolen"}')
-        assert (answer.status, answer.told["code"]) == (403, "NOT_AUTHORIZED")  # type: ignore[attr-defined]
+        assert (answer.status, answer.value["code"]) == (403, "NOT_AUTHORIZED")  # type: ignore[attr-defined]
         assert not [name for name in answer.headers if name.lower().startswith("access-control")]
         assert send(url, "GET", "/objects/x?expires=1&signature=x", headers).status == 403
         topics, _ = service.log.topics.list()
@@ -240,13 +240,13 @@ def test_a_strangers_body_that_is_too_large_is_refused_and_does_nothing(service:
     with serving(service) as url:
         body = bytes(limits.BODY_BYTES_MAX + 1)
         answer = send(url, "DELETE", "/v1/topics/orders", {"Origin": "http://evil.example"}, body)
-        assert (answer.status, answer.told["code"]) == (413, "RECORD_LIST_TOO_LARGE")  # type: ignore[attr-defined]
+        assert (answer.status, answer.value["code"]) == (413, "RECORD_LIST_TOO_LARGE")  # type: ignore[attr-defined]
         assert service.log.topics.get("orders").name == "orders"
 
 
 def test_a_refusal_of_a_page_names_the_option_that_allows_it(service: wiring.Service) -> None:
     with serving(service) as url:
         by_origin = send(url, "GET", "/v1/health", {"Origin": "http://localhost:3000"})
-        assert "--cors-origin: origin=http://localhost:3000" in by_origin.told["detail"]  # type: ignore[attr-defined]
+        assert "--cors-origin: origin=http://localhost:3000" in by_origin.value["detail"]  # type: ignore[attr-defined]
         by_host = send(url, "GET", "/v1/health", {"Host": "fenceline:8080"})
-        assert by_host.told["detail"].endswith("--allowed-host fenceline")  # type: ignore[attr-defined]
+        assert by_host.value["detail"].endswith("--allowed-host fenceline")  # type: ignore[attr-defined]

@@ -161,18 +161,18 @@ print(len(cached), *[path for path in cached if not os.path.exists(path)])
 
 
 @pytest.mark.parametrize(
-    "told",
+    "expected",
     ["#!/bin/sh\nexit 127\n", "#!/bin/sh\necho '3.11.7 (main)'\n", "exit 1\n", "#!/nonexistent/python\n", "\x7fELF"],
 )
 def test_only_a_python_of_lambdas_version_that_runs_compiles_for_it(
-    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundling, "PYTHON", "3.99")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert not bundling.is_compiled("lambda")
     uncompiled = bundling._key("lambda")
     found = tmp_path / "python3.99"
-    found.write_text(told)
+    found.write_text(expected)
     found.chmod(0o755)
     assert not bundling.is_compiled("lambda")
     assert bundling._key("lambda") == uncompiled

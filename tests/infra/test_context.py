@@ -47,7 +47,7 @@ def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "told"),
+    ("context", "expected"),
     [
         ({"regions": "us-east-9"}, "there is no region us-east-9"),
         ({"regions": "us-east-1,us-east-1"}, "the region us-east-1 is named twice"),
@@ -84,10 +84,10 @@ def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
     ],
     ids=str,
 )
-def test_an_invalid_context_value_is_reported_in_one_line(context: dict[str, str], told: str) -> None:
+def test_an_invalid_context_value_is_reported_in_one_line(context: dict[str, str], expected: str) -> None:
     with pytest.raises(BadContext) as refused:
         parsed(**context)
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -192,7 +192,7 @@ def test_a_port_or_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: P
     (tmp_path / "file").write_text("")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for directory, wanted_port, told in [
+        for directory, wanted_port, expected in [
             (tmp_path / "data", port, f"error: the server cannot listen on 127.0.0.1:{port}: address already in use"),
             (tmp_path / "file", 0, "error: the server cannot open the data directory"),
             (tmp_path / "file" / "below", 0, "error: the server cannot open the data directory"),
@@ -200,7 +200,7 @@ def test_a_port_or_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: P
             process = spawn(directory, wanted_port, workers)
             out, err = process.communicate(timeout=PATIENCE_S)
             assert (process.returncode, out) == (1, "")
-            assert err.startswith(told)
+            assert err.startswith(expected)
             assert err.count("\n") == 1
 
 
@@ -336,8 +336,8 @@ def test_every_worker_allows_the_given_origins_and_hosts_and_no_others(tmp_path:
 def test_an_invalid_origin_is_reported_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(tmp_path / "d"), "--cors-origin", "*"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    told = "error: --cors-origin takes an origin such as http://localhost:3000, not '*'\n"
-    assert (ended.returncode, ended.stderr) == (1, told)
+    expected = "error: --cors-origin takes an origin such as http://localhost:3000, not '*'\n"
+    assert (ended.returncode, ended.stderr) == (1, expected)
 
 
 def resident_kib(process: subprocess.Popen[str]) -> int:

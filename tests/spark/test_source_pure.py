@@ -183,9 +183,9 @@ def test_an_error_of_data_loss_has_the_ranges_and_the_ways_out() -> None:
     loss = Loss("a", 3, (0, 30), (10, 50))
     with pytest.raises(DataLossError) as caught:
         report([loss, loss], fails=True)
-    told, _, facts = caught.value.detail.rpartition(": ")
-    assert told.startswith("records that were asked for are not kept: retention or a trim deleted records; ")
-    assert told.endswith("or set failOnDataLoss=false to go on without the rest")
+    message, _, facts = caught.value.detail.rpartition(": ")
+    assert message.startswith("records that were asked for are not kept: retention or a trim deleted records; ")
+    assert message.endswith("or set failOnDataLoss=false to go on without the rest")
     assert facts == "topic=a partition=3 asked=[0, 30) kept=[10, 50) partitions_lost=2"
 
 

@@ -333,9 +333,9 @@ def test_a_checkpoint_of_other_topics_is_said_to_be_one(service: Service, topics
     strict = reader(**topics, startingOffsets="latest")
     with pytest.raises(
         DataLossError, match=r"the checkpoint belongs to other topics .*new checkpoint.* topic=a "
-    ) as told:
+    ) as raised:
         strict.latestOffset(start, ReadAllAvailable())
-    assert "gone" not in str(told.value)
+    assert "gone" not in str(raised.value)
 
 
 def test_a_topic_that_goes_while_a_pattern_is_looked_up_is_left_out(

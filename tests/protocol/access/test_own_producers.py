@@ -25,13 +25,13 @@ from tests.support.owning import (
     died,
     everything,
     lapse,
+    ok_or_code,
     own,
     refusal,
     send,
     sent,
     session,
     start,
-    told,
 )
 from tests.support.service import TOPIC, Service, append
 from tests.support.sweeping import Died
@@ -185,7 +185,7 @@ def test_a_partition_whose_epochs_are_used_up_is_refused(service: Service) -> No
 def test_a_session_that_owns_too_much_for_one_item_is_throttled(service: Service) -> None:
     a = start(service)
     names = [f"{n}-".ljust(1024, "x") for n in range(640)]
-    codes = [told(lambda: own(service.log, a, *names[at : at + 32])) for at in range(0, 640, 32)]  # noqa: B023
+    codes = [ok_or_code(lambda: own(service.log, a, *names[at : at + 32])) for at in range(0, 640, 32)]  # noqa: B023
     assert set(codes) == {"ok", "THROTTLED"}
     assert codes == sorted(codes, reverse=True)
     owners = [service.log.access.ownership(names[at]).session_id for at in range(0, 640, 32)]

@@ -27,6 +27,7 @@ from tests.support.owning import (
     close,
     died,
     lapse,
+    ok_or_code,
     own,
     refusal,
     send,
@@ -35,7 +36,6 @@ from tests.support.owning import (
     session,
     start,
     stored,
-    told,
 )
 from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives
 from tests.support.sweeping import Calls, Died
@@ -130,12 +130,12 @@ def test_a_rival_between_a_death_and_the_repeated_claim_hides_no_severed_session
         warm = service.another()
         send(warm, a, 0, "a's", 1)
         with Calls(service, at, what) as calls:
-            is_dead = told_or_died(lambda: own(service.another(), b, asked))
+            is_dead = has_died(lambda: own(service.another(), b, asked))
         assert is_dead == (what is not None)
         was_left = session(service, a).fences != ()
         if session(service, a).state == session_item.SEVERED and what is not None:
             THIRDS[third](service, b, c)
-            code = told(lambda: own(service.another(), b, asked))
+            code = ok_or_code(lambda: own(service.another(), b, asked))
             seen.add((was_left, code))
             if code == "ok":
                 assert session(service, a).fences == ()
@@ -153,7 +153,7 @@ def test_a_rival_between_a_death_and_the_repeated_claim_hides_no_severed_session
     assert seen == {(True, code), (False, code)}
 
 
-def told_or_died(call: Callable[[], object]) -> bool:
+def has_died(call: Callable[[], object]) -> bool:
     try:
         call()
     except Died:
@@ -227,7 +227,7 @@ def test_a_store_that_is_away_when_the_fences_of_a_repeated_claim_are_due_says_t
 def sweep_fences(service: Service, session_id: str) -> None:
     """Let another process meet a severed session."""
     assert session(service, session_id).fences
-    told(lambda: service.another().access.heartbeat(session_id))
+    ok_or_code(lambda: service.another().access.heartbeat(session_id))
     assert session(service, session_id).fences == ()
 
 
@@ -373,16 +373,16 @@ def test_a_claim_that_is_refused_and_has_written_nothing_gives_nothing_up(servic
 
 
 def takes(service: Service, session_id: str, *asked: str | tuple[str, int]) -> str:
-    return told(lambda: own(service.another(), session_id, *asked))
+    return ok_or_code(lambda: own(service.another(), session_id, *asked))
 
 
 def claims(service: Service, session_id: str, mode: str) -> None:
-    code = told(lambda: claim(service, mode, session_id))
+    code = ok_or_code(lambda: claim(service, mode, session_id))
     assert code in ("ok", "PRODUCER_FENCED", "PRODUCER_BUSY", "SESSION_SEVERED")
 
 
 def beats(service: Service, session_id: str) -> str:
-    return told(lambda: service.another().access.heartbeat(session_id))
+    return ok_or_code(lambda: service.another().access.heartbeat(session_id))
 
 
 Act = Callable[[Service, str, str, str], object]
@@ -394,7 +394,9 @@ RIVALS: dict[str, Act] = {
     "the owner's heartbeat": lambda service, a, b, c: beats(service, a),
     "the claimer's heartbeat": lambda service, a, b, c: beats(service, b),
     "the owner's append": lambda service, a, b, c: sent(service.another(), a, 0, "a's too"),
-    "the owner's release": lambda service, a, b, c: told(lambda: service.another().access.release(a, [WRITE, "lock"])),
+    "the owner's release": lambda service, a, b, c: ok_or_code(
+        lambda: service.another().access.release(a, [WRITE, "lock"])
+    ),
     "a producer that fences": lambda service, a, b, c: claims(service, c, "ExclusiveWithFencing"),
     "a producer that waits": lambda service, a, b, c: claims(service, c, "WaitForExclusive"),
     "the owner's lapse": lambda service, a, b, c: lapse(service, a),
@@ -414,7 +416,7 @@ def test_rivals_at_any_call_leave_one_owner_of_all_and_one_writer(rival: str) ->
         service = serve_two()
         a, b, c = scene(service)
         with Calls(service, at, lambda: act(service, a, b, c)):  # noqa: B023
-            code = told(lambda: own(service.another(), b, *TAKEN))  # noqa: B023
+            code = ok_or_code(lambda: own(service.another(), b, *TAKEN))  # noqa: B023
         check_rivals(service, code, a, b, c)
         service.close()
 

@@ -20,6 +20,7 @@ from tests.support.owning import (
     change,
     claim,
     died,
+    ok_or_code,
     own,
     read,
     refusal,
@@ -28,7 +29,6 @@ from tests.support.owning import (
     session,
     share,
     start,
-    told,
 )
 from tests.support.service import TOPIC, Service, append, is_unavailable
 from tests.support.sweeping import Died, strict_sweep
@@ -180,10 +180,10 @@ MEETERS: dict[str, Callable[[Service, str, str], object]] = {
     "another claim of something else it had": lambda service, a, b: own(service.another(), start(service), OTHER),
     "its own claim": lambda service, a, b: refusal(service.another(), a, "x"),
     "its own append": lambda service, a, b: sent(service.another(), a, 0, "late", 1),
-    "its own release": lambda service, a, b: told(lambda: service.another().access.release(a, ["x"])),
-    "its own reading": lambda service, a, b: told(lambda: read(service.another(), a)),
+    "its own release": lambda service, a, b: ok_or_code(lambda: service.another().access.release(a, ["x"])),
+    "its own reading": lambda service, a, b: ok_or_code(lambda: read(service.another(), a)),
     "a reading beside it": lambda service, a, b: read(service.another(), None),
-    "its heartbeat": lambda service, a, b: told(lambda: service.another().access.heartbeat(a)),
+    "its heartbeat": lambda service, a, b: ok_or_code(lambda: service.another().access.heartbeat(a)),
     "the sweeper": lambda service, a, b: strict_sweep(service.another(), duration_ms=60_000, is_thorough=True),
     "a claim of a partition": lambda service, a, b: claim(service, "ExclusiveWithFencing", b, partition=1),
 }

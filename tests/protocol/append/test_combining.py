@@ -159,14 +159,14 @@ def test_a_rival_takes_an_offer_along_and_its_caller_gets_its_place(
 ) -> None:
     log, rival = contender(service), contender(service)
     appender_of(rival).combiner.own.served_at = -1  # type: ignore[union-attr]  # so that it creates at once
-    told: list[Any] = []
-    while_it_waits(service, lambda: told.append(append(rival, "rival")), monkeypatch)
+    appended: list[Any] = []
+    while_it_waits(service, lambda: appended.append(append(rival, "rival")), monkeypatch)
     before = service.count()
     answer = append(log, "mine")
     assert (service.count() - before)["objects.create"] == 1, "the rival's"
     last = segments(service)[-1]
     assert (answer.base_offset, answer.next_offset, answer.duplicate) == (2, 3, False)
-    assert (told[0].base_offset, last.base_offset, len(last.metadata.offers)) == (3, 2, 1)
+    assert (appended[0].base_offset, last.base_offset, len(last.metadata.offers)) == (3, 2, 1)
     assert service.values()[-2:] == [b"mine", b"rival"]
 
 

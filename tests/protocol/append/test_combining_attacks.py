@@ -473,11 +473,11 @@ def test_a_combiner_forms_no_group_on_a_ghost(service: Service, monkeypatch: pyt
     combiner, partition = combiner_of(log), appender_of(log).partition
     form = combiner._form
 
-    def frozen(*told: Any) -> Any:
+    def frozen(*args: Any) -> Any:
         monkeypatch.setattr(combiner, "_form", form)
         service.runtime.advance(limits.ITEM_AGE_MS_MAX, monotonic_ms=0)
         partition.state = partition.state._replace(chain="0" * 64)
-        return form(*told)
+        return form(*args)
 
     leaves_an_offer(service, "c")
     monkeypatch.setattr(combiner, "_form", frozen)

@@ -173,10 +173,10 @@ def test_no_view_is_put_in_force_with_records_of_a_late_create(
     service.log.partitions.checkpoint(TOPIC, 0)
     log, reads = service.another(), compaction.newest_offsets
 
-    def frozen(*told: Any, **options: Any) -> Any:
+    def frozen(*args: Any, **options: Any) -> Any:
         monkeypatch.setattr(compaction, "newest_offsets", reads)
         leaves_behind(service, late, 4)
-        return reads(*told, **options)
+        return reads(*args, **options)
 
     monkeypatch.setattr(compaction, "newest_offsets", frozen)
     with suppress(StoreUnavailableError):

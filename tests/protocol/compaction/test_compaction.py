@@ -420,9 +420,9 @@ def test_a_reader_that_may_have_missed_a_delete_must_begin_anew(table: Service) 
     first = page(table.log, 0, max_records=2)
     put(table.log, ("k0", None), ("k9", "9"))
     table.log.partitions.compact(TOPIC, 0)
-    with pytest.raises(errors.ViewMovedError) as told:
+    with pytest.raises(errors.ViewMovedError) as raised:
         page(table.another(), first.position, compacted_since=first.compaction_horizon)
-    assert (told.value.compaction_horizon, told.value.deletes_to, told.value.next_step) == (8, 8, "fix")
+    assert (raised.value.compaction_horizon, raised.value.deletes_to, raised.value.next_step) == (8, 8, "fix")
     for offset, since in ((2, 8), (8, 6)):
         page(table.another(), offset, compacted_since=since)
     with pytest.raises(errors.ViewMovedError):
@@ -439,9 +439,9 @@ def test_a_reader_whose_delete_is_below_the_log_start_must_begin_anew(kept: Serv
     kept.log.partitions.trim(TOPIC, 0, 3)
     assert page(kept.another(), 2, compacted_since=3).position == 6, "each delete is still there"
     kept.log.partitions.trim(TOPIC, 0, 4)
-    with pytest.raises(errors.ViewMovedError) as told:
+    with pytest.raises(errors.ViewMovedError) as raised:
         page(kept.another(), 2, compacted_since=3)
-    assert (told.value.compaction_horizon, told.value.deletes_to) == (3, 4)
+    assert (raised.value.compaction_horizon, raised.value.deletes_to) == (3, 4)
     assert page(kept.another(), 4, compacted_since=3).position == 6, "it has read the delete"
     assert table_of(page(kept.another()).records, {}).keys() == {b"d", b"e"}
 
@@ -454,9 +454,9 @@ def test_a_reader_whose_view_is_no_longer_in_force_must_begin_anew(table: Servic
     first = page(table.log, 0, max_records=1)
     assert (first.position, first.compaction_horizon) == (1, 5)
     table.log.topics.alter(TOPIC, config={"compaction.order": "timestamp", "delete.retention.ms": -1})
-    with pytest.raises(errors.ViewMovedError) as told:
+    with pytest.raises(errors.ViewMovedError) as raised:
         page(table.another(), 1, max_records=2, compacted_since=5)
-    assert (told.value.compaction_horizon, told.value.deletes_to) == (0, 0)
+    assert (raised.value.compaction_horizon, raised.value.deletes_to) == (0, 0)
     anew = page(table.another(), 0, max_records=3)
     assert (anew.position, table_of(anew.records, {})[b"a"], anew.compaction_horizon) == (3, b"3", 0)
     table.log.topics.alter(TOPIC, config={"compaction.order": None})
@@ -696,12 +696,14 @@ def test_a_compacted_read_from_any_offset_is_what_a_model_says(
         model = Model(LogBuilder(topic_id=service.topic_id()), kind)
         take(service, model, [*steps, ("compact", 3)] if len(steps) % 2 else steps)
         log = service.another()
-        told = log.partitions.offsets(TOPIC, 0)
-        start = told.bounds.log_start_offset
+        offsets = log.partitions.offsets(TOPIC, 0)
+        start = offsets.bounds.log_start_offset
         for is_read_committed in (False, True):
-            for offset in range(told.bounds.next_offset + 1):
+            for offset in range(offsets.bounds.next_offset + 1):
                 found = read_all(log, offset, max_records=1 + offset % 3, is_read_committed=is_read_committed)
-                expected = model.view(told.compaction_horizon, max(offset, start), is_read_committed=is_read_committed)
+                expected = model.view(
+                    offsets.compaction_horizon, max(offset, start), is_read_committed=is_read_committed
+                )
                 assert [plain(r) for r in found] == [plain(r) for r in expected]
 
 
@@ -1308,9 +1310,9 @@ def test_appends_trims_and_checkpoints_beside_it_lose_nothing() -> None:
     def read() -> None:
         log = service.another()
         while not stop.is_set():
-            told = log.partitions.offsets(TOPIC, 0)
-            rows = {key: int(value or 0) for _, key, value in pairs(log, told.bounds.log_start_offset)}
-            assert len(rows) in (0, 9) or told.bounds.next_offset < 9
+            offsets = log.partitions.offsets(TOPIC, 0)
+            rows = {key: int(value or 0) for _, key, value in pairs(log, offsets.bounds.log_start_offset)}
+            assert len(rows) in (0, 9) or offsets.bounds.next_offset < 9
             done["reads"] += 1
 
     with ThreadPoolExecutor(5) as pool:
@@ -1521,13 +1523,13 @@ def test_the_command_compacts_a_directory_and_prints_the_result(tmp_path: Path) 
     assert [line.split("\t")[:4] for line in lines[1:]] == [["0", "0", "0", "0"], ["1", "3", "1", "1"]]
     (row,) = json.loads(run("rows", "1", "--json").stdout)
     assert (row["partition"], row["compaction_horizon"], row["records"]) == (1, 3, 1)
-    for arguments, told in (
+    for arguments, expected in (
         (("rows", "2"), "it has 0 to 1"),
         (("plain",), "cleanup.policy"),
         (("x",), "no topic has this name"),
     ):
         refused = run(*arguments)
         assert refused.exit_code == 1
-        assert told in refused.stderr
+        assert expected in refused.stderr
     objects.close()
     items.close()

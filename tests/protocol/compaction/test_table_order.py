@@ -418,9 +418,9 @@ def test_ranks_are_ordered_as_what_they_are_made_of(one: tuple[int, str, int], o
 @pytest.mark.parametrize("kept", [{}, {"delete.retention.ms": 0}, {"delete.retention.ms": 86_400_000}])
 def test_tombstones_of_a_table_by_timestamp_must_be_kept_for_ever(world: RegionWorld, kept: dict[str, int]) -> None:
     log = world["a"].log
-    with pytest.raises(errors.InvalidRequestError) as told:
+    with pytest.raises(errors.InvalidRequestError) as raised:
         log.topics.create("t2", config={"cleanup.policy": "compact", "compaction.order": "timestamp", **kept})
-    assert told.value.field == "config.delete.retention.ms"
+    assert raised.value.field == "config.delete.retention.ms"
     for change in ({"delete.retention.ms": None}, {"delete.retention.ms": 5}):
         with pytest.raises(errors.InvalidRequestError):
             log.topics.alter(TOPIC, config=change)

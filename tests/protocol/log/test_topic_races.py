@@ -48,7 +48,7 @@ def delete_and_collect(service: Service, name: str = NAME) -> str:
     while service.items.store.get([keys.gone_item(topic_id)]):
         service.runtime.advance(HOUR + 1)
         swept(service)
-    assert [told["is_going"] for told in objects_of(service, topic_id)] == [True]
+    assert [topic_object["is_going"] for topic_object in objects_of(service, topic_id)] == [True]
     return topic_id
 
 
@@ -144,7 +144,7 @@ def test_a_creation_that_others_changed_before_it_was_answered_is_created(servic
     other = service.another()
     service.items.plan("write", lost_behind(lambda: other.topics.alter(NAME, partitions=3)))
     assert service.log.topics.create(NAME) == other.topics.get(NAME)
-    assert [told["partitions"] for told in objects_of(service, service.topic_id(NAME))] == [1, 3]
+    assert [topic_object["partitions"] for topic_object in objects_of(service, service.topic_id(NAME))] == [1, 3]
 
 
 def test_a_creation_being_deleted_before_its_answer_is_of_unknown_outcome(service: Service) -> None:
@@ -201,8 +201,8 @@ def test_an_object_of_another_change_is_not_taken_for_ones_own(service: Service)
     changed = item_of(service)
     service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
     service.another().topics.alter(TOPIC, config={"retention.ms": 7})
-    told = objects_of(service, topic_id)
-    assert [(one["n"], one["partitions"], one["config"]) for one in told] == [
+    objects = objects_of(service, topic_id)
+    assert [(one["n"], one["partitions"], one["config"]) for one in objects] == [
         (0, 1, {}),
         (1, 5, {}),
         (2, 1, {"retention.ms": 7}),
@@ -218,7 +218,7 @@ def test_a_topic_whose_objects_say_that_it_was_deleted_is_not_changed(service: S
     service.items.store.write([Put(before.key, before.value, 1, expected=None)])
     log = service.another()
     assert code_of(lambda: log.topics.alter(TOPIC, partitions=2)) == "CORRUPT_LOG"
-    assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
+    assert [topic_object["is_going"] for topic_object in objects_of(service, topic_id)] == [False, True]
 
 
 @pytest.mark.parametrize("moment", range(1, 6))
@@ -245,7 +245,7 @@ def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(servi
     error = ended(lambda: log.topics.alter(TOPIC, config={"retention.bytes": 5}))
     assert len(seen) >= moment
     assert error in (None, "CONTENDED", "OUTCOME_UNKNOWN", "UNKNOWN_TOPIC_OR_PARTITION")
-    assert [told["is_going"] for told in objects_of(service, topic_id)][-1]
+    assert [topic_object["is_going"] for topic_object in objects_of(service, topic_id)][-1]
 
 
 def ended(call: Callable[[], Any]) -> str | None:
@@ -274,8 +274,8 @@ def test_the_number_behind_more_objects_than_one_listing_has_is_found(
     service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
     monkeypatch.setattr(limits, "LIST_MAX", 3)
     service.another().topics.alter(TOPIC, config={"retention.ms": 7})
-    told = objects_of(service, service.topic_id())
-    assert [(one["n"], one["partitions"]) for one in told] == [*((n, n + 1) for n in range(7)), (7, 1)]
+    objects = objects_of(service, service.topic_id())
+    assert [(one["n"], one["partitions"]) for one in objects] == [*((n, n + 1) for n in range(7)), (7, 1)]
 
 
 def test_a_mark_behind_more_objects_than_one_listing_has_is_found(
@@ -351,7 +351,7 @@ def test_a_change_in_the_item_without_its_object_is_of_unknown_outcome(
         assert code_of(lambda: change(service.another())) == "OUTCOME_UNKNOWN"
     service.objects.always("create", None)
     change(service.another())
-    assert [told["n"] for told in objects_of(service, topic_id)] == [0, 1]
+    assert [topic_object["n"] for topic_object in objects_of(service, topic_id)] == [0, 1]
 
 
 # Delete
@@ -361,7 +361,7 @@ def test_a_deletion_that_others_completed_before_it_was_answered_is_done(service
     topic_id, other = service.topic_id(), service.another()
     service.items.plan("write", lost_behind(lambda: other.topics.delete(TOPIC)))
     service.log.topics.delete(TOPIC)
-    assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
+    assert [topic_object["is_going"] for topic_object in objects_of(service, topic_id)] == [False, True]
     assert code_of(lambda: service.log.topics.delete(TOPIC)) == "UNKNOWN_TOPIC_OR_PARTITION"
 
 

@@ -391,9 +391,9 @@ def test_a_delete_that_stopped_half_way_is_resumed_by_the_next(
         return call() if seals_left >= 0 else fault(call)
 
     service.objects.always("create", seals_some, prefix="log/")
-    with pytest.raises(errors.FencelineError) as told:
+    with pytest.raises(errors.FencelineError) as raised:
         service.log.topics.delete(TOPIC)
-    assert told.value.next_step in ("retry", "check")
+    assert raised.value.next_step in ("retry", "check")
     assert sum(sealed(service, topic_id, partition) for partition in range(3)) == seals_before_fault
     service.objects.always("create", None)
     with pytest.raises(errors.TopicAlreadyExistsError):
@@ -411,9 +411,9 @@ def test_deletes_at_once_are_answered_or_find_nothing(live_service: Service) -> 
     topic_id = live_service.topic_id()
     logs = [live_service.another() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        told = [deleted.exception() for deleted in [pool.submit(log.topics.delete, TOPIC) for log in logs]]
-    assert None in told
-    assert all(one is None or isinstance(one, errors.UnknownTopicOrPartitionError) for one in told)
+        failures = [deleted.exception() for deleted in [pool.submit(log.topics.delete, TOPIC) for log in logs]]
+    assert None in failures
+    assert all(one is None or isinstance(one, errors.UnknownTopicOrPartitionError) for one in failures)
     assert [sealed(live_service, topic_id, partition) for partition in range(4)] == [1] * 4
 
 

@@ -169,8 +169,8 @@ def test_a_segment_that_is_missing_from_a_page_is_reported(service: Service, mis
     service.objects.delete(keys.segment_key(service.topic_id(), 0, gone.base_offset))
     with pytest.raises(errors.CorruptLogError) as refusal:
         reader.partitions.segments(TOPIC, 0, offset=0, limit=10)
-    told = int(str(refusal.value).rpartition("offset=")[2])
-    assert gone.base_offset <= told < gone.next_offset
+    reported = int(str(refusal.value).rpartition("offset=")[2])
+    assert gone.base_offset <= reported < gone.next_offset
 
 
 def test_a_segment_appended_during_a_listing_is_not_taken_for_its_end(

@@ -148,10 +148,10 @@ def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_unde
     context = Context(service.objects.store, items, service.runtime, REGION)
     found = rebuild(context)
     assert (found.topics, found.partitions, found.segments, found.records) == (2, 3, 11, 11)
-    told = [
+    names = [
         (one.name, one.topic.name, one.topic.topic_id, one.topic.created_at, one.records) for one in found.namesakes
     ]
-    assert told == [(TOPIC, TOPIC, newer, created_at + 1_000, 1), (TOPIC, fresh, older, created_at, 10)]
+    assert names == [(TOPIC, TOPIC, newer, created_at + 1_000, 1), (TOPIC, fresh, older, created_at, 10)]
     log = Log(service.objects.store, items, service.runtime, region=REGION)
     assert [(topic.name, topic.topic_id) for topic in log.topics.list()[0]] == [(TOPIC, newer), (fresh, older)]
     page = log.partitions.read(fresh, 0, ReadRequest(offset=0))

@@ -236,7 +236,7 @@ def test_each_single_flipped_bit_of_a_segment_is_found(
         for body in flipped(segment.body):
             assert is_found(body, strings), body
         for name, value in strings.items():
-            others = {other: told for other, told in strings.items() if other != name}
+            others = {other: value for other, value in strings.items() if other != name}
             for text in flipped(name.encode()):
                 if text.lower() != name.encode():  # except its case, which S3 may change
                     assert is_found(segment.body, {**others, text.decode("latin-1"): value}), text

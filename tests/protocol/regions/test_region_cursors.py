@@ -58,10 +58,10 @@ def test_an_acknowledgement_moves_the_cursor_elsewhere() -> None:
 
 def test_the_acknowledgement_itself_sends_the_update() -> None:
     regions = both()
-    told = len(regions.updates("a"))
+    before = len(regions.updates("a"))
     regions.acknowledge("a", last(regions, "a"))
     (update,) = regions.updates("a")[-1].updates
-    assert (len(regions.updates("a")), update.subscription, list(update.positions)) == (told + 1, SUB, ["b"])
+    assert (len(regions.updates("a")), update.subscription, list(update.positions)) == (before + 1, SUB, ["b"])
     assert regions.cursor("a").cache.due is None
     regions.pull("b", "a")
     regions.tick("b")
@@ -477,8 +477,8 @@ def test_subscriptions_made_by_updates_expire_unless_announced_again_or_used() -
         assert ("junk" in names(regions, "b")) == (day < 30)
         assert {"honest", "used", "taken"} <= {*names(regions, "b")}
         regions.world.runtime.advance(5 * DAY_MS)
-    told = [one.subscription for page in regions.updates("a") for one in page.updates]
-    assert told.count("honest") == 4, "when it was made, and at the first look after each week"
+    announced = [one.subscription for page in regions.updates("a") for one in page.updates]
+    assert announced.count("honest") == 4, "when it was made, and at the first look after each week"
     regions["a"].log.subscriptions.unsubscribe(TOPIC, "honest")
     regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
     regions.settle()

@@ -178,7 +178,7 @@ def test_the_largest_commit_fits_one_transaction(topics: Service, monkeypatch: p
     def guard(topic: Any, partition: int, *_: Any) -> list[Check]:
         return [Check(ItemKey(topic.topic_id, str(partition)), None), session]
 
-    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *args: guard(*args))
     for number in range(32):
         topics.log.topics.create(f"t{number}")
     before = topics.count()["items.write"]
@@ -199,7 +199,7 @@ def test_an_owner_who_comes_to_one_partition_keeps_the_whole_commit_out(
             raise OwnerFencedError("another session owns it", resource="orders/1")
         return [Check(ownership, None)]
 
-    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *args: guard(*args))
     topics.items.store.write([Put(ownership, {}, 1, None)])  # between the judgement and the write
     with pytest.raises(OwnerFencedError):
         commit(topics.log, (TOPIC, 0, 5), (TOPIC, 1, 5), session_id="a")
@@ -222,7 +222,7 @@ def test_a_session_that_was_renewed_between_two_judgements_is_judged_again(
             topics.items.store.write([Put(session, {}, 2, 1)])
         return [Check(session, version)]
 
-    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *args: guard(*args))
     commit(topics.log, (TOPIC, 0, 5), (TOPIC, 1, 5))
     assert asked == [1, 2, 2, 2]
     assert len(committed(topics.log)) == 2

@@ -166,9 +166,9 @@ def test_acknowledgements_move_the_mark_once_nothing_is_left_below(filled: Servi
 
 def test_an_offset_that_is_not_there_yet_is_refused_and_nothing_of_the_request_applied(filled: Service) -> None:
     for refused in (Acknowledgement(10), Acknowledgement(individual=[1, 10, 2]), Acknowledgement(2**63 - 1)):
-        with pytest.raises(OffsetOutOfRangeError) as told:
+        with pytest.raises(OffsetOutOfRangeError) as raised:
             filled.log.subscriptions.acknowledge(TOPIC, 0, NAME, refused)
-        assert (told.value.log_start_offset, told.value.next_offset) == (0, 10)
+        assert (raised.value.log_start_offset, raised.value.next_offset) == (0, 10)
     assert place(filled.log) == (0, [], 10)
 
 
@@ -649,7 +649,7 @@ class Recorder:
 @pytest.fixture
 def guard(filled: Service, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: made(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *args: made(*args))
     return made
 
 

@@ -416,9 +416,9 @@ def left(service: Service, topic_id: str) -> list[str]:
     """
     objects, items = service.objects.store, service.items.store
     found = [line.key for prefix in keys.topic_id_prefixes(topic_id) for line in objects.list(prefix)]
-    told = objects.list(keys.topic_prefix(topic_id))
-    assert json.loads(objects.get(told[-1].key).body)["is_going"], "a rebuild would bring it back"
-    found += [line.key for line in told] if len(told) > 1 else []
+    listed = objects.list(keys.topic_prefix(topic_id))
+    assert json.loads(objects.get(listed[-1].key).body)["is_going"], "a rebuild would bring it back"
+    found += [line.key for line in listed] if len(listed) > 1 else []
     found += [item.key.sort for p in range(2) for item in items.query(keys.partition_items(topic_id, p))]
     return found + [item.key.sort for item in items.query(keys.GONE) if item.key.sort == topic_id]
 
@@ -432,11 +432,11 @@ def test_a_deleted_topic_is_emptied_after_the_grace_and_forgotten_after_another(
     assert left(service, topic_id) == everything
     service.runtime.advance(1)
     swept(service)
-    told = [*(keys.topic_key(topic_id, n) for n in range(3)), topic_id]
-    assert left(service, topic_id) == told
+    noted = [*(keys.topic_key(topic_id, n) for n in range(3)), topic_id]
+    assert left(service, topic_id) == noted
     service.runtime.advance(HOUR - 1)
     swept(service)
-    assert left(service, topic_id) == told
+    assert left(service, topic_id) == noted
     service.runtime.advance(1)
     swept(service)
     assert left(service, topic_id) == []
@@ -483,9 +483,9 @@ def test_a_run_that_emptied_a_life_and_died_makes_the_next_one_wait(service: Ser
     service.items.always("write", is_unavailable, topic_id)
     assert len(swept(service).problems) == 1
     service.items.always("write", None)
-    told = left(service, topic_id)
+    noted = left(service, topic_id)
     swept(service)
-    assert left(service, topic_id) == told == [*(keys.topic_key(topic_id, n) for n in range(3)), topic_id]
+    assert left(service, topic_id) == noted == [*(keys.topic_key(topic_id, n) for n in range(3)), topic_id]
 
 
 @pytest.mark.parametrize("kind", ["log", "state", "compacted"])
@@ -610,8 +610,8 @@ def test_a_delete_that_was_finished_meanwhile_does_not_touch_the_next_life(servi
     service.objects.always("create", None)
     query, items = service.items.store.query, service.items
 
-    def then_it_is_over(*told: Any, **options: Any) -> Any:
-        found = query(*told, **options)
+    def then_it_is_over(*args: Any, **options: Any) -> Any:
+        found = query(*args, **options)
         if any(item.value["is_going"] for item in found if item.key.partition == keys.TOPICS):
             items.store.query = query  # type: ignore[method-assign]
             other = service.another()
@@ -903,8 +903,8 @@ class Longest:
         self.length = 0
         ask = getattr(store, operation)
 
-        def watched(*told: Any, **options: Any) -> Any:
-            found = ask(*told, **options)
+        def watched(*args: Any, **options: Any) -> Any:
+            found = ask(*args, **options)
             self.length = max(self.length, len(found))
             return found
 

@@ -148,8 +148,8 @@ def test_a_transaction_in_trouble_delays_no_other_and_no_other_step(service: Ser
     service.objects.on_call = None
     assert (report.transactions, report.is_corrupt, report.is_whole) == (1, True, True)
     assert (bad.stored().state, good.stored().state) == (PREPARE_ABORT, COMPLETE_ABORT)
-    told = [problem for problem in report.problems if f"producer_id={bad.pair.producer_id}:" in problem]
-    assert len(told) == 1
+    reported = [problem for problem in report.problems if f"producer_id={bad.pair.producer_id}:" in problem]
+    assert len(reported) == 1
     assert report.log_starts >= 1, "the partition's other steps were taken"
     assert report.transactions_overdue == 0
 

@@ -21,7 +21,7 @@ from fenceline.errors import (
 from fenceline.model.requests import ReadRequest
 from fenceline.model.subscription import CommittedOffset
 from fenceline.service.subscriptions import Subscriptions
-from tests.support.owning import start, told, wanted
+from tests.support.owning import ok_or_code, start, wanted
 from tests.support.sending import GROUP, Sender
 from tests.support.service import TOPIC, Service, request
 
@@ -42,7 +42,7 @@ def topics(service: Service) -> Service:
 
 def stable(service: Service, **which: Any) -> str:
     """Return what becomes of a request for stable offsets: "ok", or the refusal's code."""
-    return told(lambda: service.log.subscriptions.committed(GROUP, require_stable=True, **which))
+    return ok_or_code(lambda: service.log.subscriptions.committed(GROUP, require_stable=True, **which))
 
 
 def read(service: Service, partition: int, *, session_id: str | None = None, meet: Any = None) -> str:
@@ -50,7 +50,7 @@ def read(service: Service, partition: int, *, session_id: str | None = None, mee
     log = service.another()
     faces = Subscriptions(log.context, log._resolver, meet)
     asked = ReadRequest(session_id=session_id)
-    return told(lambda: faces.read(TOPIC, partition, GROUP, asked, require_stable=True))
+    return ok_or_code(lambda: faces.read(TOPIC, partition, GROUP, asked, require_stable=True))
 
 
 def meeting(service: Service, meet: Callable[[int], bool]) -> Subscriptions:
@@ -67,7 +67,7 @@ def test_one_pending_offset_makes_the_whole_answer_unstable_and_only_where_it_is
     assert [stable(topics), stable(topics, topic=TOPIC), stable(topics, topic=TOPIC, partition=1)] == [UNSTABLE] * 3
     assert [stable(topics, topic=OTHER), stable(topics, topic=TOPIC, partition=0)] == ["ok"] * 2
     assert [read(topics, number) for number in range(3)] == ["ok", UNSTABLE, "ok"]
-    assert told(lambda: topics.log.subscriptions.committed(GROUP)) == "ok"
+    assert ok_or_code(lambda: topics.log.subscriptions.committed(GROUP)) == "ok"
     sender.end()
     assert stable(topics) == "ok"
     assert read(topics, 1) == "ok"
@@ -203,7 +203,7 @@ def test_a_new_owner_that_begins_with_stable_offsets_passes_over_nothing(topics:
     sender.send((TOPIC, 1, 1), session_id=a)
     topics.log.access.own(b, wanted((f"{TOPIC}/1", 9)), group=GROUP)
     assert read(topics, 1, session_id=b) == UNSTABLE
-    assert told(lambda: sender.send((TOPIC, 1, 0), session_id=a)) == "SESSION_SEVERED"
+    assert ok_or_code(lambda: sender.send((TOPIC, 1, 0), session_id=a)) == "SESSION_SEVERED"
     sender.end()
     assert read(topics, 1, session_id=b) == "ok"
 

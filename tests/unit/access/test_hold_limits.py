@@ -31,7 +31,7 @@ from tests.support.claiming import (
     session_of,
     texts,
 )
-from tests.support.owning import died, own, sent, told
+from tests.support.owning import died, ok_or_code, own, sent
 from tests.support.runtime import START_MS
 from tests.support.service import TOPIC, Service
 from tests.support.sweeping import Died
@@ -213,13 +213,13 @@ def test_an_owner_that_takes_and_releases_remembers_a_bounded_number_and_is_fenc
     taken: dict[int, str] = {}
     for partition in range(8):
         name = f"{TOPIC}/{partition}"
-        taken[partition] = told(lambda name=name: own(log, a, name))  # type: ignore[misc]
+        taken[partition] = ok_or_code(lambda name=name: own(log, a, name))  # type: ignore[misc]
         if taken[partition] == "ok":
             send_as(warm, a, 0, "owned", partition)
             log.access.release(a, [name])
     assert taken == {**dict.fromkeys(range(4), "ok"), **dict.fromkeys(range(4, 8), "THROTTLED")}
     own(log, b, f"{TOPIC}/0")
-    assert told(lambda: own(log, a, f"{TOPIC}/4")) == "ok"
+    assert ok_or_code(lambda: own(log, a, f"{TOPIC}/4")) == "ok"
     assert [hold.partition for hold in session_of(wide, a).holds] == [1, 2, 3, 4]
     own(log, b, ("lock", 5))
     assert [sent(warm, a, 0, "late", partition) for partition in range(5)] == ["SESSION_SEVERED"] * 5

@@ -202,7 +202,7 @@ def test_so_many_connections_are_kept(
 
 @either_way
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", "less than it announced: missing=7"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nok", "IncompleteRead"),
@@ -212,10 +212,10 @@ def test_so_many_connections_are_kept(
     ],
 )
 def test_an_invalid_answer_is_cannot_reach(
-    serve: Callable[..., Peer], connections: Connections, answer: bytes, told: str, read: Callable[[Answer], bytes]
+    serve: Callable[..., Peer], connections: Connections, answer: bytes, expected: str, read: Callable[[Answer], bytes]
 ) -> None:
     peer = serve([answer, CLOSE])
-    with pytest.raises(CannotReach, match=told):
+    with pytest.raises(CannotReach, match=expected):
         get(connections, peer.url, read=read)
 
 

@@ -67,10 +67,10 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
     opened.set()
 
     assert waited == [(6, 5.0)]
-    told = capsys.readouterr().err
-    assert told.startswith("fenceline: 9 records could not be sent before the program ended, or no answer came; ")
-    assert told.endswith(": topics=t\n")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("fenceline: 9 records could not be sent before the program ended, or no answer came; ")
+    assert printed.endswith(": topics=t\n")
+    assert printed.count("\n") == 1
     wait_until(lambda: all(service.stored(0) == [b"a"] for service in services))
     program_exit.flush_all()
     assert capsys.readouterr().err == ""

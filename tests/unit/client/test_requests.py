@@ -475,19 +475,19 @@ def test_a_page_has_the_records_bytes_in_either_encoding(encoding, key, value):
 
 def test_every_answer_with_offsets_has_them_by_their_names():
     """API.md names them beside the rest of the answer, and so does each type."""
-    told = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}
-    page = {"records": [], "encoding": "base64", "position": 5, **told}
-    headers = {f"fenceline-{name.replace('_', '-')}": str(value) for name, value in {**told, "position": 5}.items()}
-    segments = {"segments": [], "has_more": False, "topic_id": "id", **told}
+    offsets = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}
+    page = {"records": [], "encoding": "base64", "position": 5, **offsets}
+    headers = {f"fenceline-{name.replace('_', '-')}": str(value) for name, value in {**offsets, "position": 5}.items()}
+    segments = {"segments": [], "has_more": False, "topic_id": "id", **offsets}
     for call, answer in (
         (lambda client: client.read("t", 0, offset=5), httpx.Response(200, json=page)),
         (lambda client: client.read_subscription("t", "s", 0), httpx.Response(200, json=page)),
         (lambda client: client.read_batches("t", 0, 5), httpx.Response(200, content=b"", headers=headers)),
-        (lambda client: client.offsets("t", 0), httpx.Response(200, json={**OFFSETS, **told})),
+        (lambda client: client.offsets("t", 0), httpx.Response(200, json={**OFFSETS, **offsets})),
         (lambda client: client.segments("t", 0), httpx.Response(200, json=segments)),
     ):
         found = call(client_of(answer)[0])
-        assert {name: getattr(found, name) for name in told} == told
+        assert {name: getattr(found, name) for name in offsets} == offsets
 
 
 def test_answers_of_two_numbers_name_them():

@@ -118,9 +118,9 @@ def test_a_profile_is_honoured_as_every_aws_tool_does(
     assert len(portal.requests) == (profile == "sso")
 
 
-@pytest.mark.parametrize(("profile", "told"), profiles.UNUSABLE.items())
+@pytest.mark.parametrize(("profile", "expected"), profiles.UNUSABLE.items())
 def test_a_profile_that_gives_no_credentials_is_one_line_that_says_what_to_do(
-    profile: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    profile: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiles.set_up(tmp_path, monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", profile)
@@ -128,7 +128,7 @@ def test_a_profile_that_gives_no_credentials_is_one_line_that_says_what_to_do(
     with pytest.raises(errors.UnauthenticatedError) as caught, Client(URL, region="eu-west-1", http=gateway) as client:
         client.health()
 
-    assert caught.value.detail.startswith(told)
+    assert caught.value.detail.startswith(expected)
     assert "\n" not in caught.value.detail
     assert gateway.requests == []
 

@@ -69,11 +69,11 @@ def test_two_served_fencelines_and_one_in_memory_share_nothing() -> None:
 def test_a_served_fenceline_waits_for_no_poll_that_is_held_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     held, wait = threading.Event(), Partition.wait
 
-    def told_wait(*given: Any) -> None:
+    def noted_wait(*given: Any) -> None:
         held.set()
         wait(*given)
 
-    monkeypatch.setattr(Partition, "wait", told_wait)
+    monkeypatch.setattr(Partition, "wait", noted_wait)
     answered: list[object] = []
 
     def poll() -> None:
@@ -103,18 +103,18 @@ LACKING = {
 
 
 @pytest.mark.parametrize(
-    ("lacking", "fixture", "told"),
-    [(one, name, told) for one, tells in LACKING.items() for name, told in tells.items()],
+    ("lacking", "fixture", "expected"),
+    [(one, name, expected) for one, lines in LACKING.items() for name, expected in lines.items()],
 )
 def test_a_fixture_that_lacks_something_fails_with_the_line_that_installs_it(
-    lacking: str, fixture: str, told: str, monkeypatch: pytest.MonkeyPatch
+    lacking: str, fixture: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in lacking.split():
         monkeypatch.setitem(sys.modules, module, None)
     made = getattr(fenceline_testing, fixture).__wrapped__()
     with pytest.raises(pytest.fail.Exception) as caught:
         next(made)
-    assert (caught.value.msg, caught.value.pytrace) == (told, False)
+    assert (caught.value.msg, caught.value.pytrace) == (expected, False)
 
 
 @pytest.mark.slow

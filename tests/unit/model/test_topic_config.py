@@ -53,9 +53,9 @@ def test_an_order_by_timestamp_and_tombstones_that_go_are_refused_whichever_is_c
         (before, {"delete.retention.ms": 86_400_000}),
         (before, {"delete.retention.ms": None}),
     ):
-        with pytest.raises(InvalidRequestError) as told:
+        with pytest.raises(InvalidRequestError) as raised:
             topic_config.merged(config, change)
-        assert told.value.field == "config.delete.retention.ms"
+        assert raised.value.field == "config.delete.retention.ms"
     assert topic_config.merged(before, {"compaction.order": None, "delete.retention.ms": None}) == {}
 
 

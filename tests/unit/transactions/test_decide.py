@@ -437,7 +437,7 @@ def test_another_principal_is_refused_before_anything_else_is_judged(state: str,
 def test_its_own_principal_and_none_are_judged_as_ever(
     state: str, request_: Request, kept: str, principal: str
 ) -> None:
-    def told(found: TransactionItem, principal: str) -> object:
+    def result_of(found: TransactionItem, principal: str) -> object:
         try:
             decision = decide(found, request_, NOW, principal=principal, spare=SPARE)
         except FencelineError as error:
@@ -445,7 +445,7 @@ def test_its_own_principal_and_none_are_judged_as_ever(
         return replace(decision, item=replace(decision.item, principal=""))
 
     found = item(state)
-    assert told(replace(found, principal=kept), principal) == told(found, "")
+    assert result_of(replace(found, principal=kept), principal) == result_of(found, "")
 
 
 def test_an_id_takes_the_principal_of_the_next_request_for_it_and_of_no_other() -> None:

@@ -66,7 +66,7 @@ ROWS: list[tuple[str, Owner, int, int | None, str, int]] = [
 ]
 
 
-def told(owner: Owner, verdict: Granted | FencelineError) -> tuple[str, int]:
+def result_of(owner: Owner, verdict: Granted | FencelineError) -> tuple[str, int]:
     if isinstance(verdict, FencelineError):
         assert verdict.resource == "r"
         return verdict.code, verdict.generation
@@ -78,7 +78,7 @@ def told(owner: Owner, verdict: Granted | FencelineError) -> tuple[str, int]:
     ("owner", "last", "asked", "result", "generation"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS]
 )
 def test_each_row_of_the_table(owner: Owner, last: int, asked: int | None, result: str, generation: int) -> None:
-    assert told(owner, decide("r", last, owner, asked)) == (result, generation)
+    assert result_of(owner, decide("r", last, owner, asked)) == (result, generation)
 
 
 def test_a_stale_claim_names_both_generations_and_the_remedy() -> None:
