@@ -24,17 +24,17 @@ class World:
         self.clock = FakeRuntime()
         self.other = lent.client
         self.client = Client("http://here", http=lent.client._transport._http._transport, runtime=self.clock)
-        self.looks: list[tuple[int, errors.FencelineError | None]] = []
+        self.growths: list[tuple[int, errors.FencelineError | None]] = []
 
     def note(self, topic: Topic, error: errors.FencelineError | None) -> None:
-        self.looks.append((topic.partitions, error))
+        self.growths.append((topic.partitions, error))
 
     def look(self) -> tuple[int, errors.FencelineError | None]:
         """Let a minute pass, and return what the producer says then."""
-        before = len(self.looks)
+        before = len(self.growths)
         self.clock.pass_ms(LOOK_MS)
-        wait_until(lambda: len(self.looks) > before)
-        return self.looks[-1]
+        wait_until(lambda: len(self.growths) > before)
+        return self.growths[-1]
 
 
 @pytest.mark.parametrize("access_mode", ["Exclusive", "ExclusiveWithFencing", "WaitForExclusive"])
@@ -68,7 +68,7 @@ def test_an_exclusive_producer_waits_for_a_stranger_who_has_what_is_new_and_128_
             world.other.alter_topic("t", partitions=130)
             partitions, error = world.look()
             assert (partitions, type(error)) == (130, errors.ThrottledError)
-            assert producer._route.partitions == 4
+            assert producer._picker.partitions == 4
 
 
 @pytest.mark.parametrize("access_mode", ["ExclusiveWithFencing", "WaitForExclusive"])
@@ -99,7 +99,7 @@ def test_a_lowered_limit_splits_a_batch_and_a_subscription_begins_at_the_beginni
             world.other.alter_topic("t", partitions=3, config={"max.message.bytes": 4_000})
             producer.flush()
             assert [delivery.result().offset for delivery in sent] == list(range(40))
-            wait_until(lambda: world.looks == [(3, None)])
+            wait_until(lambda: world.growths == [(3, None)])
             producer.send(value=b"new", partition=2)
         with world.client.subscribe("t", "s", follow=False) as subscriber:
             found = [(partition, record.value) for partition, record in subscriber]
