@@ -42,7 +42,7 @@ def dev(tmp_path, *options):
         (",".join(f"r{n}=http://h:{n}" for n in range(8)), "a region has at most 7 peers, not 8"),
     ],
 )
-def test_peers_that_make_no_sense_are_one_line_and_open_nothing(tmp_path, text, expected):
+def test_invalid_peers_are_one_line_and_create_no_directory(tmp_path, text, expected):
     result = dev(tmp_path, "--peers", text)
     line = last_line(result, 2)
     assert line.startswith("Invalid value for '--peers': ")
@@ -82,7 +82,7 @@ def test_a_peer_with_its_stores_on_s3_is_fetched_from_its_buckets(served, tmp_pa
         ("b=s3://objects", "a bucket of the peer b must be a bucket's name"),
     ],
 )
-def test_a_bucket_of_a_peer_that_makes_no_sense_is_one_line(tmp_path, text, expected):
+def test_an_invalid_bucket_of_a_peer_is_one_line(tmp_path, text, expected):
     line = last_line(dev(tmp_path, "--peers", "b=http://127.0.0.1:8082", "--peer-bucket", text), 2)
     assert line.startswith("Invalid value for '--peer-bucket': ")
     assert expected in line

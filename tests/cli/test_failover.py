@@ -119,7 +119,7 @@ def test_a_move_goes_on_without_a_snapshot_where_there_is_no_room(run, regions):
 
 
 @pytest.mark.parametrize("path", ["replication/snapshots", "replication"])
-def test_a_move_goes_on_where_the_region_that_is_left_refuses_a_snapshot_or_the_look_for_it(run, regions, path):
+def test_a_move_goes_on_if_the_old_region_refuses_a_snapshot_or_its_status(run, regions, path):
     """It does where each other region of the topic is suspended."""
     refusal = errors.InvalidRequestError("every other region of this topic is suspended")
     regions["a"].refusals[f"/v1/topics/t/{path}"] = refusal

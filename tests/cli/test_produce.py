@@ -173,7 +173,7 @@ def test_an_expected_offset_that_would_not_be_compared_is_refused(run, client, t
 # Sessions
 
 
-def test_a_claim_that_somebody_holds_is_written_under(run, client, topic):
+def test_produce_writes_under_the_session_of_a_claim(run, client, topic):
     with client.producer(topic, access_mode="Exclusive", partitions=[1]) as holder:
         assert "PRODUCER_BUSY" in last_line(run("produce", topic, "--partition", 1, stdin=b"without\n"))
         lines(run("produce", topic, "--session", holder.held.session_id, stdin=b"keyless\n"))  # where it may write
@@ -197,7 +197,7 @@ def test_a_shared_claim_is_written_under_until_an_exclusive_one_comes(run, clien
     assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"shared"]
 
 
-def test_partitions_that_somebody_owns_are_written_under_and_no_more_once_he_was_severed(run, client, topic):
+def test_produce_writes_under_the_session_of_an_owner_until_it_is_severed(run, client, topic):
     with client.own(f"{topic}/0") as owner:
         lines(run("produce", topic, "--session", owner.session_id, stdin=b"mine\n"))
         with client.own(f"{topic}/0", generation=9):

@@ -64,7 +64,7 @@ def test_a_topic_is_created_in_several_regions_and_its_regions_are_changed(run, 
     ("given", "expected"),
     [("", "names with commas"), ("a,,b", "names with commas"), ("a,b,a", "leave out one a")],
 )
-def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expected):
+def test_an_invalid_list_of_regions_is_misuse(run, a, command, given, expected):
     line = error_line(run("topic", command, "t", "--regions", given), exit_code=2)
     assert expected in line
     assert f"(see 'root topic {command} --help')" in line.replace("fenceline", "root")

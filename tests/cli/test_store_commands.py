@@ -246,7 +246,7 @@ def test_rebuild_and_verify_say_in_their_help_what_they_lean_on(fenceline: Fence
     assert "must be allowed to write to a directory" in " ".join(fenceline("verify", "--help").stdout.split())
 
 
-def test_rebuild_and_whoever_else_works_on_a_directory_keep_apart(fenceline: Fenceline, lost: Path) -> None:
+def test_rebuild_and_a_server_exclude_each_other_on_a_directory(fenceline: Fenceline, lost: Path) -> None:
     with opened(lost), opened(lost):
         line = error_line(fenceline("rebuild", "--data", lost))
         assert line == f"a server, or another command, is running on {lost}; end it first, then try again"

@@ -135,7 +135,7 @@ def test_killed_at_any_moment_and_started_again_it_repeats_nothing_and_leaves_no
     assert group_offsets(client, topic) == {0: 300, 1: 300}
 
 
-def test_killed_amid_a_command_it_processes_the_batch_again_and_the_command_is_heard_no_more(
+def test_a_run_killed_amid_its_command_processes_the_batch_again_without_the_late_output(
     start, client, topic, written, tmp_path
 ):
     give(client, topic, 10)

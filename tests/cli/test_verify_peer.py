@@ -209,7 +209,7 @@ def test_a_topic_of_other_regions_is_not_compared(run, regions):
     assert "topic t is not connected with b" in error_line(run("verify", "t", *PEER))
 
 
-def test_a_service_of_before_regions_is_named(run, regions):
+def test_a_service_older_than_regions_is_named(run, regions):
     regions["b"].change_pages(lambda page: [one.pop("number") for one in page["records"]])
     assert "the service of b knows no numbers of records; upgrade it first" in last_line(run("verify", "t", *PEER))
 

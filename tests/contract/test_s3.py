@@ -380,7 +380,7 @@ def test_only_no_such_key_means_absent(faulty: Faulty, store: S3ObjectStore, res
             store.get("k", start, end)
 
 
-def test_metadata_names_are_in_lower_case_whoever_wrote_the_headers(faulty: Faulty, store: S3ObjectStore) -> None:
+def test_metadata_names_are_in_lower_case_from_any_headers(faulty: Faulty, store: S3ObjectStore) -> None:
     faulty.answers = [found(**{"X-Amz-Meta-Write-Id": "AbC"})]
     assert store.get("k").metadata == {"write-id": "AbC"}
 

@@ -58,7 +58,7 @@ def here(monkeypatch: pytest.MonkeyPatch, folder: Path, setting: Setting) -> Cli
 
 @pytest.mark.parametrize("bucket", ["plain", "with.dots", "a-bucket-1"])
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_a_bucket_is_where_botocore_finds_it_and_is_found_without_it_where_settings_are_usual(
+def test_a_bucket_is_where_botocore_finds_it_and_usual_settings_need_no_botocore(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bucket: str, setting: Setting
 ) -> None:
     options = here(monkeypatch, tmp_path, setting)

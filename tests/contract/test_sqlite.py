@@ -125,7 +125,7 @@ def test_a_file_that_a_crash_left_empty_is_taken(directory: Path) -> None:
         assert objects.get("k").body == b"x"
 
 
-def test_a_closed_store_has_no_file_open_and_says_so(directory: Path) -> None:
+def test_a_closed_store_has_no_file_open_and_refuses_calls(directory: Path) -> None:
     objects, items = open_directory(directory, now_ms=now_ms)
     with ThreadPoolExecutor(40) as pool:
         list(pool.map(lambda n: (objects.list(""), objects.create(str(n), b"", {})), range(200)))

@@ -83,7 +83,7 @@ def test_missing_credentials_are_reported(run: Fenceline, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("profile", profiles.KINDS)
-def test_a_profile_is_honoured_as_every_aws_tool_does(
+def test_a_profile_is_used_as_by_every_aws_tool(
     run: Fenceline, profile: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     profiles.set_up(tmp_path, monkeypatch)

@@ -112,7 +112,7 @@ def test_an_unknown_path_is_answered_in_the_documented_form(client: Client) -> N
         client._call("GET", "/v2/nothing", "none")
 
 
-def test_a_body_that_is_too_large_is_refused_whoever_refuses_it(client: Client) -> None:
+def test_a_body_that_is_too_large_is_refused(client: Client) -> None:
     client.create_topic("large", config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
     with pytest.raises(errors.RecordListTooLargeError):
         client.produce_batch("large", 0, bytes(limits.BODY_BYTES_MAX + 1))

@@ -145,9 +145,7 @@ def test_a_store_that_fails_brings_all_messages_again(
 @pytest.mark.parametrize(
     "body", ["", "no JSON", "[]", "{}", '{"Records": 1}', '{"Records": [{"s3": {}}]}', '{"Records": [null]}']
 )
-def test_a_message_that_is_none_of_s3s_fails_alone(
-    notifier: Notifier, queues: FakeQueues, service: Service, body: str
-) -> None:
+def test_an_invalid_message_fails_alone(notifier: Notifier, queues: FakeQueues, service: Service, body: str) -> None:
     topic_id = create(service, "orders", "b")
     assert failed(notifier.run(event(body, news((topic_id, 2))), None, service)) == ["0"]
     assert queues.own.taken() == [("orders", 2)]

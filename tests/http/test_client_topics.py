@@ -89,7 +89,7 @@ def test_a_producer_that_was_fenced_and_does_not_know_it_takes_nothing_from_its_
         idle.__exit__(KeyError, None, None)
 
 
-def test_a_lowered_limit_splits_a_batch_and_a_subscription_begins_at_the_beginning_of_what_is_new() -> None:
+def test_a_lowered_limit_splits_a_batch_and_a_subscription_reads_new_partitions_whole() -> None:
     with in_memory() as lent:
         world = World(lent)
         world.other.create_topic("t")

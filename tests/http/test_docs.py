@@ -65,7 +65,7 @@ def test_the_root_answers_with_links_that_lead_somewhere(service: Any, accept: s
         assert call("GET", path).status == 200
 
 
-def test_a_browser_gets_the_page_at_the_root_and_anybody_gets_it_at_docs(service: Any) -> None:
+def test_a_browser_gets_the_page_at_the_root_and_every_client_at_docs(service: Any) -> None:
     for answer in (call("GET", "/", headers={"accept": BROWSER}), call("GET", "/docs")):
         assert (answer.status, answer.headers["content-type"]) == (200, HTML_TYPE)
         assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"

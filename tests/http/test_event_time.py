@@ -93,7 +93,7 @@ def test_a_function_that_was_frozen_sees_that_its_topic_was_deleted(elsewhere: S
 
 
 @pytest.mark.parametrize("at_ms", [None, "soon", True, -5, 1.5, 10**30])
-def test_a_time_that_makes_no_sense_refuses_nothing(function: wiring.Service, at_ms: Any) -> None:
+def test_an_invalid_time_of_a_request_refuses_nothing(function: wiring.Service, at_ms: Any) -> None:
     assert produce(at_ms, "a") == 0
     assert produce(START_MS, "b") == 1
 

@@ -294,7 +294,7 @@ def test_a_topic_of_wrong_form_is_refused_with_its_field(body: Any, field: str) 
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250, "a\n"])
-def test_a_name_that_is_not_legal_is_an_invalid_topic_in_a_body_and_an_unknown_one_in_a_path(name: str) -> None:
+def test_an_illegal_name_is_an_invalid_topic_in_a_body_and_an_unknown_one_in_a_path(name: str) -> None:
     assert_refused(call("POST", "/v1/topics", value={"name": name}), "INVALID_TOPIC_EXCEPTION")
     if name and "/" not in name:
         assert_refused(call("GET", f"/v1/topics/{name}"), "UNKNOWN_TOPIC_OR_PARTITION")
@@ -478,7 +478,7 @@ def test_a_wrong_method_is_answered_with_the_allowed_ones_by_every_function(
         assert response["headers"]["allow"] == allowed
 
 
-def test_an_error_that_is_not_ours_goes_through_to_whoever_runs_the_handler(
+def test_an_undocumented_error_passes_through_the_handler(
     service: wiring.Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Topics, "get", lambda *_: 1 // 0)

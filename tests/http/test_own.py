@@ -242,7 +242,7 @@ def test_the_owner_of_a_partition_is_shown_by_its_name_and_since_it_was_granted_
     assert shown["since"] >= a["expires_at"] - 30_000
 
 
-def test_an_ownership_of_before_there_was_a_since_is_shown_without(service: wiring.Service) -> None:
+def test_an_older_ownership_without_a_since_is_shown_without(service: wiring.Service) -> None:
     a = session()
     own(a, "job")
     key = keys.lock_item(None, "job")

@@ -243,7 +243,7 @@ def test_a_damaged_batch_is_refused_and_writes_nothing(body: bytes, code: str) -
     assert read()["next_offset"] == 0
 
 
-def test_a_list_of_expected_offsets_of_another_length_is_refused_with_the_number_of_records() -> None:
+def test_expected_offsets_of_another_length_are_refused_with_the_number_of_records() -> None:
     lists = call("POST", RECORDS, value={"records": [{"value": "a"}], "expected_offsets": [3, 4]})
     assert "must be a list of one for each of the 1 records" in lists.json["detail"]
     sent = produce_batch(batch(b"a"), "expected_offsets=3,4")

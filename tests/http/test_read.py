@@ -91,7 +91,7 @@ def test_both_isolations_read_what_is_committed() -> None:
     assert values("offset=0&isolation=read_committed") == values("offset=0&isolation=read_uncommitted") == ["a"]
 
 
-def test_a_page_is_base64_where_it_is_asked_for_or_needed_and_says_so() -> None:
+def test_a_page_is_base64_on_request_or_for_bytes_that_are_no_text() -> None:
     produce("a")
     produce("/w==", encoding="base64")
     produce("b")
@@ -114,7 +114,7 @@ def test_the_compacted_view_before_the_first_compaction_is_the_whole_log() -> No
     assert either.headers["content-type"] == "application/json"
 
 
-def test_a_compacted_page_says_of_which_view_it_is_and_a_reader_behind_a_newer_one_begins_anew() -> None:
+def test_a_compacted_page_has_its_view_and_a_reader_behind_a_newer_one_begins_anew() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact", "delete.retention.ms": 0}})
     rows = [{"key": key, "value": value} for key, value in (("a", "1"), ("b", "2"), ("a", None))]
     assert call("POST", RECORDS, value={"records": rows}).status == 200
@@ -265,7 +265,7 @@ def test_bytes_that_are_no_text_count_only_on_the_page_after_the_cut() -> None:
     assert shown(b"\xff", LARGE)["encoding"] == "base64"
 
 
-def test_text_stays_text_where_only_base64_would_cut_off_the_bytes_that_are_none() -> None:
+def test_a_page_stays_text_if_its_only_invalid_bytes_are_cut_off() -> None:
     answer = shown(LARGE, b"x" * 1_800_000, b"\xff")
     assert (answer["encoding"], len(answer["records"]), answer["position"]) == ("utf8", 2, 2)
 

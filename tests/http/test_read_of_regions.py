@@ -102,7 +102,7 @@ def test_the_segments_of_another_origin_have_its_position(log: LogBuilder) -> No
     assert [one["base_offset"] for one in segments("origin=local")["segments"]] == [0, 3]
 
 
-def test_without_an_origin_the_entries_are_as_ever(log: LogBuilder) -> None:
+def test_without_an_origin_the_entries_have_no_further_members(log: LogBuilder) -> None:
     answer = segments("limit=2")
     assert answer.keys() == ANSWER
     assert [entry.keys() for entry in answer["segments"]] == [ENTRY, ENTRY]

@@ -188,7 +188,7 @@ def parts(tree: Any) -> Iterator[dict[str, Any]]:
         yield from parts(value)
 
 
-def test_every_number_that_may_need_64_bits_says_so() -> None:
+def test_every_number_that_may_need_64_bits_is_int64() -> None:
     """Generators of clients take 32 bits otherwise."""
     numbers = [part for part in parts(DOCUMENT) if part.get("type") == "integer"]
     wide = [part for part in numbers if part.get("maximum", 0) > 2**31 - 1]

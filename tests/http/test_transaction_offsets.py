@@ -90,7 +90,7 @@ def test_whether_offsets_are_stable_is_asked_for_with_true_or_false() -> None:
     assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "require_stable")
 
 
-def test_the_commit_that_was_sent_last_is_in_force_whichever_ends_first() -> None:
+def test_the_commit_sent_last_is_in_force_in_any_order_of_the_ends() -> None:
     first, second = ongoing("a"), ongoing("b")
     first.send_offset(GROUP, 1)
     second.send_offset(GROUP, 2)
@@ -151,7 +151,7 @@ def test_of_several_errors_the_first_is_answered(wrong: list[str], code: str) ->
         assert (answer.json["log_start_offset"], answer.json["next_offset"]) == (0, 5)
 
 
-def test_an_owner_sends_offsets_with_its_session_and_an_end_decides_also_over_those_of_a_severed_one() -> None:
+def test_an_owner_sends_offsets_and_an_end_decides_over_those_of_a_severed_owner() -> None:
     owner, rival = (call("POST", "/v1/sessions").json["session_id"] for _ in range(2))
     resource = {"group": GROUP, "resources": [{"resource": "orders/0"}]}
     assert call("POST", "/v1/own", value={"session_id": owner, **resource}).status == 200

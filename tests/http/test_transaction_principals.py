@@ -247,7 +247,7 @@ def test_a_list_shows_a_caller_its_own_ids_and_an_operator_all() -> None:
     assert ids(MALLORY, "/v1/operator/transactions", "state=Ongoing") == [ID]
 
 
-def test_an_operator_fences_an_id_which_is_nobodys_then() -> None:
+def test_an_id_fenced_by_an_operator_has_no_principal() -> None:
     pair = begun()
     fenced = ask(MALLORY, "POST", f"/v1/operator/transactions/{ID}/fence")
     assert fenced.status == 200

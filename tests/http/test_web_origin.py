@@ -54,7 +54,7 @@ def test_loopback_passes_as_host_with_any_port(host: str) -> None:
         "localhost:8080:1", "user@localhost", "localhost/", "127.0.0.1, evil.example", "localh\xf6st",
     ],
 )  # fmt: skip
-def test_another_name_is_refused_as_host_and_so_is_what_is_none(host: str) -> None:
+def test_an_unknown_or_invalid_host_is_refused(host: str) -> None:
     assert not is_let_in(WebOrigins(), ("Host", host))
 
 

@@ -96,5 +96,5 @@ def test_a_missing_region_is_reported() -> None:
         parsed("")
 
 
-def test_everybody_is_let_in_only_if_that_was_said_twice() -> None:
+def test_unsigned_requests_are_allowed_only_by_two_options() -> None:
     assert parsed(auth="none", unauthenticated="true").auth == "none"

@@ -74,7 +74,7 @@ def policy(template: Resources) -> dict[str, Any]:
     return {one.get("Sid", json.dumps(one["Condition"])): one for one in found}
 
 
-def test_the_bucket_refuses_a_put_without_the_condition_whoever_asks(template: Resources) -> None:
+def test_the_bucket_refuses_every_put_without_the_condition(template: Resources) -> None:
     statement = policy(template)["CreateOnce"]
     assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", {"AWS": "*"}, "s3:PutObject")
     assert statement["Condition"] == {"Null": {"s3:if-none-match": "true"}}
@@ -283,7 +283,7 @@ def test_other_origins_are_let_in_only_where_they_were_named(
 # Alarms
 
 
-def test_there_is_an_alarm_for_each_thing_that_somebody_should_act_upon(template: Resources) -> None:
+def test_there_is_an_alarm_for_each_metric_that_needs_action(template: Resources) -> None:
     alarms = {
         (one["Properties"]["Namespace"], one["Properties"]["MetricName"])
         for one in of_type(template, "AWS::CloudWatch::Alarm").values()

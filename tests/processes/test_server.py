@@ -302,7 +302,7 @@ def test_an_unknown_path_and_a_wrong_method_are_answered_as_by_a_gateway(start: 
     assert client.put("/v1/topics/orders/subscriptions/a%2Fb").json()["code"] == "INVALID_REQUEST"
 
 
-def test_a_transactional_id_is_decoded_once_and_what_no_id_can_be_is_not_taken_for_another(start: Start) -> None:
+def test_a_transactional_id_is_decoded_once_and_an_invalid_one_is_refused(start: Start) -> None:
     _, client = start()
     for text in ("%2f", "a b", "é%", "+", "\ufffd"):
         given = client.post("/v1/producer-ids", json={"transactional_id": text})

@@ -165,7 +165,7 @@ def test_each_run_adds_what_came_since_the_last_one_and_commits_by_a_conditional
     assert verify_archive(Here(), topic, to).findings == ()  # type: ignore[arg-type]
 
 
-def test_wherever_a_run_dies_the_next_one_archives_each_record_once_and_leaves_nothing_else(
+def test_after_a_run_that_dies_anywhere_the_next_archives_each_record_once(
     client: Client, topic: str, to: str, bucket: Met, run: Any
 ) -> None:
     """kill -9 before and after each request that changes the bucket, manifest and all."""

@@ -97,7 +97,7 @@ def test_a_ratio_is_the_median_of_the_rounds() -> None:
         (Figure("x", 3, ""), None),
     ],
 )
-def test_a_bound_is_kept_or_not_or_there_is_none(figure: Figure, is_kept: bool | None) -> None:
+def test_a_figure_keeps_its_bound_or_breaks_it_or_has_none(figure: Figure, is_kept: bool | None) -> None:
     assert figure.is_kept is is_kept
 
 

@@ -52,7 +52,7 @@ def test_a_range_gives_each_column_of_its_rows(client: Client, topic: str) -> No
     assert (second["key"], second["value"], second["headers"], second["offset"]) == (None, None, None, 1)
 
 
-def test_a_topic_with_the_time_of_the_append_says_so_in_each_row(client: Client, topic: str) -> None:
+def test_a_log_append_time_topic_has_its_type_in_each_row(client: Client, topic: str) -> None:
     client.create_topic(f"{topic}-append", partitions=1, config={"message.timestamp.type": "LogAppendTime"})
     appended = client.produce(f"{topic}-append", 0, [Record(b"a", timestamp=5), Record(b"b", timestamp=6)])
     (found,) = read_range(reading(client, ["timestamp", "timestampType"]), whole(client, f"{topic}-append"))

@@ -252,7 +252,7 @@ def test_a_batch_depends_on_its_offsets_alone(service: Service) -> None:
     assert read(one, end, end) == []
 
 
-def test_a_stream_fails_by_what_retention_took_or_goes_on_and_says_so_once(
+def test_a_stream_fails_after_data_loss_or_warns_once_and_goes_on(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     strict, lenient = reader(), reader(failOnDataLoss="false", maxOffsetsPerTrigger="6")

@@ -44,7 +44,7 @@ def test_no_session_resumes_after_a_concurrent_end_by_any_clock() -> None:
     service.close()
 
 
-def test_whom_only_an_old_memory_names_is_in_nobodys_way() -> None:
+def test_a_session_known_from_old_memory_only_blocks_no_append() -> None:
     """A claim took the log over and was given up. A process that remembers the session before it looks again (I4)."""
     service = serve()
     service.log.topics.create(TOPIC)

@@ -508,7 +508,7 @@ def test_each_of_several_producers_that_share_in_one_session_resumes(service: Se
     assert service.log.access.session(one.session_id).state == "live"
 
 
-def test_of_several_producers_that_share_in_one_session_the_one_that_has_all_of_it_resumes(wide: Service) -> None:
+def test_of_two_producers_of_one_session_the_one_with_all_partitions_resumes(wide: Service) -> None:
     one = claim(wide.log, SHARED, producer_name="one", partitions=[0])
     two = claim(wide.log, SHARED, producer_name="two", partitions=[0, 1], session_id=one.session_id)
     wide.runtime.advance(LAPSE_MS)
@@ -707,7 +707,7 @@ def test_a_queued_claim_is_answered_even_if_its_wait_fails(service: Service, ope
     assert poll(service.log, waiter).topic_epochs == {0: 1}
 
 
-def test_a_claim_that_has_a_place_in_the_line_says_so_in_front_of_a_damaged_log(service: Service) -> None:
+def test_a_queued_claim_is_answered_even_if_its_log_is_damaged(service: Service) -> None:
     holder = claim(service.log)
 
     def queued(call: Callable[[], Any]) -> Any:
@@ -977,7 +977,7 @@ def test_a_queue_position_is_drawn_once_despite_retries(service: Service, fault:
 
 
 @pytest.mark.parametrize("mode", [SHARED, EXCLUSIVE, WAIT, FENCING])
-def test_a_claim_whose_store_is_away_has_nothing_and_says_so(service: Service, mode: str) -> None:
+def test_a_claim_whose_store_is_away_is_refused_and_has_nothing(service: Service, mode: str) -> None:
     service.items.always("write", is_unavailable)
     refusal = refused(lambda: claim(service.log, mode))
     assert (refusal.code, refusal.next_step) == ("STORE_UNAVAILABLE", "retry")
@@ -1027,7 +1027,7 @@ def test_a_claim_that_meets_a_damaged_log_gives_up_what_it_has_reserved(wide: Se
     assert outcome(wide.log, EXCLUSIVE, partitions=[0]) == GRANTED
 
 
-def test_a_claim_that_was_not_answered_and_then_meets_a_damaged_log_says_that_it_may_be_reserved(
+def test_a_claim_without_an_answer_before_a_damaged_log_is_of_unknown_outcome(
     service: Service,
 ) -> None:
     def loses_answer_and_damages(call: Callable[[], Any]) -> Any:

@@ -38,7 +38,7 @@ def commit(service: Service, checks: Sequence[Check]) -> bool:
     return True
 
 
-def test_without_an_owner_anybody_reads_without_a_session(service: Service) -> None:
+def test_without_an_owner_every_reader_reads_without_a_session(service: Service) -> None:
     append(service.log, "1")
     assert len(read(service.log, None).records) == 1
     a = start(service)
@@ -61,9 +61,7 @@ def test_while_an_owner_is_live_the_group_reads_under_its_session_alone(service:
 
 
 @pytest.mark.parametrize("ends", [lapse, close, lambda service, s: service.log.access.release(s, [WRITE], group="g")])
-def test_once_the_owner_has_ended_the_group_is_anybody_s_again(
-    service: Service, ends: Callable[[Service, str], None]
-) -> None:
+def test_after_its_owners_end_a_group_is_free_again(service: Service, ends: Callable[[Service, str], None]) -> None:
     a = start(service)
     own(service.log, a, WRITE, group="g")
     ends(service, a)

@@ -164,7 +164,7 @@ def test_a_session_is_judged_before_anything_else(
 
 
 @pytest.mark.parametrize("session_id", ["", "x", "é" * 40, "../" * 2000, "\0"])
-def test_a_session_id_that_is_none_is_unknown(service: Service, session_id: str) -> None:
+def test_an_invalid_session_id_is_unknown(service: Service, session_id: str) -> None:
     with pytest.raises(UnknownSessionError):
         own(service.log, session_id, "lock")
 

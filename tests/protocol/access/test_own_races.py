@@ -208,7 +208,7 @@ def test_a_store_that_is_away_when_a_claim_is_repeated_says_that_it_is_not_known
     check_taken(service, a, b)
 
 
-def test_a_store_that_is_away_when_the_fences_of_a_repeated_claim_are_due_says_that_it_is_not_known(
+def test_a_repeated_claim_whose_fences_meet_an_absent_store_is_of_unknown_outcome(
     service: Service,
 ) -> None:
     a, b, c = scene(service)
@@ -480,7 +480,7 @@ def test_a_claim_with_a_generation_that_a_fencer_beats_severs_that_one_too(servi
     assert (sent(service.log, b, 2), sent(service.log, c, 1)) == ("ok", "SESSION_SEVERED")
 
 
-def test_a_claim_that_meets_a_damaged_log_after_its_first_write_has_nothing_and_fences_whom_it_severed(
+def test_a_claim_before_a_damaged_log_owns_nothing_and_fences_sessions_that_it_severed(
     service: Service,
 ) -> None:
     a, b = start(service), start(service)
@@ -521,7 +521,7 @@ def test_a_topic_that_is_deleted_after_the_first_write_leaves_a_plain_string(ser
     assert stored(service, WRITE).session_id == service.log.access.ownership(WRITE).session_id == a
 
 
-def test_a_topic_that_is_going_is_none(service: Service) -> None:
+def test_a_partition_of_a_topic_under_deletion_is_owned_as_a_plain_name(service: Service) -> None:
     a = start(service)
     topics.mark_going(service.log.context, TOPIC)
     assert own(service.another(), a, WRITE) == [(1, 0)]

@@ -472,7 +472,7 @@ CLOCKS = [by_the_wall, by_the_monotonic_clock, by_an_event]
 
 
 @pytest.mark.parametrize("passes", CLOCKS)
-def test_a_look_is_young_only_if_every_clock_says_so(service: Service, passes: Callable[[Service, int], None]) -> None:
+def test_a_read_is_young_only_by_every_clock(service: Service, passes: Callable[[Service, int], None]) -> None:
     """Each clock alone makes a look old, at 60 s and not before."""
     service.log.note_event(START_MS)
     append(service.log, "a")

@@ -275,7 +275,7 @@ def test_a_claim_that_meets_a_severed_session_fences_it_everywhere(service: Serv
     assert texts(service.values(partition=1)) == ["a"]
 
 
-def test_a_closed_session_is_expired_and_one_behind_whom_somebody_came_is_fenced(service: Service) -> None:
+def test_a_closed_session_is_expired_and_fenced_once_a_successor_came(service: Service) -> None:
     log = service.log
     producer = claim(log)
     send(log, producer, "a")
@@ -584,7 +584,7 @@ def test_an_admission_survives_what_happens_to_its_write(service: Service, fault
     assert append(service.log, "a").next_offset == 3
 
 
-def test_an_admission_that_is_not_answered_wrote_no_record_and_says_so(service: Service) -> None:
+def test_an_unanswered_admission_wrote_no_record_and_may_be_retried(service: Service) -> None:
     claim(service.log)
     lapse(service)
     service.items.always("write", never_arrives)

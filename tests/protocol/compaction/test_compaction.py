@@ -1381,7 +1381,7 @@ def view_at(horizon: int, log_bytes: int, bytes: int) -> CompactedView:
         (head_with(9_999, 99, view_at(10, 10, 1), open_transactions={7: OpenTransaction(0, 10, 0)}), False),
     ],
 )
-def test_a_partition_is_due_when_half_of_it_is_new_or_somebody_waits(head: Head, expected: bool) -> None:
+def test_a_partition_is_due_when_half_of_it_is_new_or_compaction_is_wanted(head: Head, expected: bool) -> None:
     assert is_due(head) is expected
     if expected:
         assert plan_of(head, "x") is not None

@@ -85,7 +85,7 @@ def head_of(region: Region) -> Head:
     return Head.from_value(region.service.items.store.get([key])[key].value)
 
 
-def test_three_regions_come_to_the_same_table_whichever_record_came_when(world: RegionWorld) -> None:
+def test_three_regions_get_the_same_table_in_any_order_of_records(world: RegionWorld) -> None:
     """Each writes the same keys; each compacts at another moment. With the order of offsets all three differ."""
     put(world["a"], "k", "of a", 30)
     put(world["b"], "k", "of b", 20)

@@ -121,7 +121,7 @@ def collected(service: Service, topic_id: str) -> None:
 
 @pytest.mark.parametrize("producers", [1, 150])
 @pytest.mark.parametrize("is_recreated", [False, True])
-def test_a_process_that_was_frozen_in_its_first_checkpoint_leaves_nothing_in_a_life_that_is_over(
+def test_a_process_frozen_in_its_first_checkpoint_leaves_nothing_in_a_deleted_life(
     service: Service, producers: int, is_recreated: bool
 ) -> None:
     """No process would ever delete what it left: the sweeper no longer knows that incarnation."""

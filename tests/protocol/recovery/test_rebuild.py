@@ -135,7 +135,7 @@ def lose_and_create_again(service: Service) -> str:
     return older
 
 
-def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_under_a_fresh_one(service: Service) -> None:
+def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_gets_a_fresh_one(service: Service) -> None:
     """A lost topic was created again before the rebuild: nothing becomes unreachable."""
     for n in range(10):
         append(service.log, f"old{n}", producer=(3, 0, n))

@@ -135,7 +135,7 @@ def test_a_transaction_committed_in_one_log_is_committed_in_all(service: Service
     assert [(one.topic, one.partitions) for one in item.partitions] == [(TOPIC, (0, 1))]
 
 
-def test_transactions_that_were_decided_together_may_end_apart_and_what_was_committed_once_is_forgotten(
+def test_transactions_decided_together_may_end_apart_and_their_version_is_forgotten(
     service: Service,
 ) -> None:
     """I26's one exception: the items were lost after the decision, and only one member has a marker in any log."""

@@ -211,7 +211,7 @@ def trim_to_c3(world: RegionWorld) -> None:
     world["b"].log.partitions.trim(TOPIC, 0, world["b"].segments()[-1].base_offset)
 
 
-def test_a_skip_that_is_trimmed_while_it_is_looked_for_is_none_that_is_not_there(world: RegionWorld) -> None:
+def test_a_skip_trimmed_during_the_search_is_not_taken_for_absent(world: RegionWorld) -> None:
     """The log start moves between the answer for c's segments and the one for b's own markers."""
     skip_of_c2(world)
     lose(world, "c")

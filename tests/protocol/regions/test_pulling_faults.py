@@ -114,7 +114,7 @@ def test_a_source_that_counts_more_own_records_than_its_log_has_offsets_gives_no
     assert world["b"].pull().took_records == 1
 
 
-def test_a_gap_of_more_records_than_offsets_is_none_and_cannot_be_skipped(world: RegionWorld) -> None:
+def test_a_gap_of_more_records_than_offsets_is_a_problem_and_cannot_be_skipped(world: RegionWorld) -> None:
     world["a"].append("a1")
     world["b"].pull()
     peer = world["b"].peers["a"]

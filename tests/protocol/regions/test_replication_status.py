@@ -300,7 +300,7 @@ def test_the_problem_of_a_suspended_region_names_the_peers_that_lack_its_records
     assert "lacks records" not in (regions["c"].problem or "")
 
 
-def test_the_peers_of_a_suspended_region_are_asked_from_where_the_replicator_came_and_not_for_each_request(
+def test_peers_of_a_suspended_region_are_asked_once_from_the_replicators_position(
     world: RegionWorld,
 ) -> None:
     for number in (0, 1):
@@ -340,7 +340,7 @@ def test_a_region_that_is_removed_is_suspended_no_longer(world: RegionWorld) -> 
 # Snapshots
 
 
-def test_a_snapshot_has_one_id_in_every_partition_and_waits_for_the_regions_that_are_not_suspended(
+def test_a_snapshot_has_one_id_in_every_partition_and_waits_for_active_regions(
     world: RegionWorld,
 ) -> None:
     log = world["a"].log
@@ -452,7 +452,7 @@ def test_snapshots_of_a_topic_with_a_partition_that_the_others_lack_are_complete
     assert {one.partition for one in status.snapshots} == {0, 1}
 
 
-def test_a_region_that_does_not_answer_is_asked_where_it_was_last_known_to_have_the_partition(
+def test_a_silent_region_is_asked_in_the_partitions_that_it_was_known_to_have(
     world: RegionWorld,
 ) -> None:
     log = world["a"].log

@@ -270,7 +270,7 @@ def test_acknowledged_markers_are_no_records_of_a_backlog(service: Service) -> N
     assert place(service.log) == (0, [(1, 13)], 1)
 
 
-def test_aborted_records_at_the_mark_are_not_read_and_others_are_undecided_to_who_asks_for_them(
+def test_aborted_records_at_the_mark_are_not_read_and_others_are_undecided(
     service: Service,
 ) -> None:
     with_transactions(service)
@@ -402,7 +402,7 @@ def test_more_chunks_than_a_transaction_takes_are_made_before_and_deleted_after(
     assert items_left(service, chunks) == []
 
 
-def test_a_process_that_was_frozen_before_it_made_chunks_leaves_none_behind_a_subscriptions_end(
+def test_a_process_frozen_before_it_made_chunks_leaves_none_of_a_deleted_subscription(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process would ever delete them: the sweeper no longer knows that subscription."""

@@ -127,7 +127,7 @@ def test_an_appender_whose_clock_is_a_month_behind_takes_no_fresh_record(service
         assert service.another().partitions.offsets(TOPIC, 0).bounds.log_start_offset == 1
 
 
-def test_an_appender_whose_clock_is_ahead_keeps_what_lies_behind_until_that_time_is_old_or_size_takes_it(
+def test_a_segment_from_a_fast_clock_keeps_later_ones_until_its_time_or_size_retention(
     service: Service,
 ) -> None:
     clock = type(service.runtime)()

@@ -457,9 +457,7 @@ def test_a_decided_joint_end_is_finished_and_not_extended(wide: Service, members
     assert members[0].stored().state == COMPLETE_COMMIT
 
 
-def test_an_item_of_before_extensions_is_read_and_its_successor_written_as_it_was(
-    wide: Service, members: list[Producer]
-) -> None:
+def test_an_item_older_than_extensions_is_read_and_written_as_it_was(wide: Service, members: list[Producer]) -> None:
     key = keys.transaction_item("m0")
     stored = wide.items.store.get([key])[key]
     assert "expires_at" not in stored.value

@@ -49,7 +49,7 @@ def mark(service: Service) -> int:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("outcomes", [*itertools.product([True, False], repeat=2)])
-def test_of_two_transactions_the_one_that_sent_last_wins_whichever_ends_first(
+def test_of_two_transactions_the_one_that_sent_last_wins_in_any_order_of_the_ends(
     topics: Service, order: tuple[int, ...], outcomes: tuple[bool, ...]
 ) -> None:
     """I15: what was settled is never taken back by a commit that was sent before it."""

@@ -61,7 +61,7 @@ def meeting(service: Service, meet: Callable[[int], bool]) -> Subscriptions:
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 
 
-def test_one_pending_offset_makes_the_whole_answer_unstable_and_only_where_it_is_asked_for(topics: Service) -> None:
+def test_one_pending_offset_makes_an_answer_that_contains_it_unstable(topics: Service) -> None:
     sender = Sender(topics).begin()
     sender.send((TOPIC, 1, 1))
     assert [stable(topics), stable(topics, topic=TOPIC), stable(topics, topic=TOPIC, partition=1)] == [UNSTABLE] * 3

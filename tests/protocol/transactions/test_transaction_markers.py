@@ -172,7 +172,7 @@ def test_an_end_that_a_rival_has_beaten_pauses(service: Service, txn: Coordinato
 # Done without an append
 
 
-def test_an_end_is_appended_once_whichever_process_finishes(service: Service, txn: Coordinator) -> None:
+def test_an_end_is_appended_once_by_any_process(service: Service, txn: Coordinator) -> None:
     txn.send(service.log, "a")
     txn.decide()
     assert txn.mark(service.log) == Marked(1)

@@ -170,7 +170,7 @@ def test_a_waiters_own_grant_does_not_block_it_from_the_rest() -> None:
     assert column_of(others, replace(ME, ticket=2), lives("me")) is HELD
 
 
-def test_a_waiter_that_a_fencer_failed_elsewhere_is_in_nobodys_way() -> None:
+def test_a_waiter_failed_by_a_fencer_elsewhere_blocks_no_claim() -> None:
     assert column_of(view(waiting=(WAITER,)), ME, lives("w", is_in_line=False)) is FREE
 
 

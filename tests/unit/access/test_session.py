@@ -187,7 +187,7 @@ def test_a_lapsed_session_can_be_closed_and_looked_at(service: Service) -> None:
 
 
 @pytest.mark.parametrize("session_id", ["0" * 32, "unknown", "", "../x", "é" * 40])
-def test_an_id_that_is_nobodys_is_an_unknown_session(service: Service, session_id: str) -> None:
+def test_an_id_that_was_never_granted_is_an_unknown_session(service: Service, session_id: str) -> None:
     log = service.log
     calls = [
         lambda: log.access.session(session_id),

@@ -118,7 +118,7 @@ def test_it_shows_a_topic() -> None:
     assert peer_that_answers(TOPIC).topic("t") == PeerTopic("f" * 32, 2, ("a", "b"))
 
 
-def test_a_topic_or_partition_that_it_lacks_is_none() -> None:
+def test_a_topic_or_partition_that_the_peer_lacks_is_none() -> None:
     lacks = peer_that_answers({"code": "UNKNOWN_TOPIC_OR_PARTITION", "detail": "no"}, 404)
     assert lacks.topic("t") is None
     assert segments(lacks) is None
@@ -208,7 +208,7 @@ def test_more_segments_than_asked_for_are_refused() -> None:
         (reply(200, content=b"x", headers={"content-encoding": "gzip"}), "packed"),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_none_is_a_problem_in_one_bounded_line(response: httpx.Response, expected: str) -> None:
+def test_an_invalid_answer_is_a_problem_in_one_bounded_line(response: httpx.Response, expected: str) -> None:
     with pytest.raises(PeerProblem, match=expected) as problem:
         segments(peer_of(lambda _: response))
     assert "\n" not in str(problem.value)
@@ -353,7 +353,7 @@ def test_a_body_is_exactly_what_was_announced(content: bytes, status: int, expec
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "/etc/passwd", "", "ftp://b/x", "http://[", "http://"])
-def test_a_url_that_is_none_is_a_problem(url: str) -> None:
+def test_an_invalid_url_is_a_problem(url: str) -> None:
     with pytest.raises(PeerProblem, match="the peer b: "):
         HttpPeer("b", "http://127.0.0.1:1").body(url, 5)
 

@@ -130,7 +130,7 @@ def test_a_loser_that_had_its_turn_begins_with_the_long_pause() -> None:
     assert turns.lose(now, FAR, 0.5) < FAR, "one commit is no turn"
 
 
-def test_a_turn_of_long_ago_is_none() -> None:
+def test_a_turn_of_long_ago_does_not_count() -> None:
     turns = ContentionBackoff()
     now = won_for(turns, 10, int(longest(TURN)))
     assert turns.lose(now + 60_000, FAR, 0.5) < FAR

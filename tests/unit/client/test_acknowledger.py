@@ -175,7 +175,7 @@ def test_an_exception_that_leaves_the_block_is_not_hidden_by_acknowledgements_th
     )
 
 
-def test_a_refusal_reaches_the_next_call_drops_its_partition_and_keeps_no_other_from_being_sent():
+def test_a_refusal_is_raised_by_the_next_call_drops_its_partition_and_delays_no_other():
     runtime = AheadRuntime()
     service, subscriber = subscribed(partitions=3, runtime=runtime)
     fail(service, {1: errors.OwnerFencedError("somebody came", resource="t/1")})

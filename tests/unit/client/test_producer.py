@@ -401,7 +401,7 @@ def test_an_error_that_a_delivery_has_raised_is_not_raised_again_at_the_blocks_e
         assert isinstance(producer.failure, errors.MessageTooLargeError)
 
 
-def test_an_error_that_no_delivery_has_raised_is_raised_at_the_blocks_end_also_behind_one_that_was():
+def test_an_error_that_no_delivery_raised_is_raised_at_the_blocks_end_after_others_too():
     faults = [
         answers(errors.MessageTooLargeError("too large", bytes_max=1)),
         answers(errors.InvalidTimestampError("no")),
@@ -467,7 +467,7 @@ def homes(service):
     return by_key
 
 
-def test_a_partition_that_was_added_counts_from_the_next_look_on_and_no_record_costs_a_look():
+def test_an_added_partition_counts_from_the_next_check_on_and_no_record_costs_a_check():
     service, clock, producer, growths = growing()
     keys = [b"%d" % n for n in range(50)]
     with producer:
@@ -560,7 +560,7 @@ def test_an_exception_of_on_growth_is_reported_and_the_checks_go_on(fault, monke
     assert [(name, fault in (error, error.__cause__)) for name, error in heard] == [("fenceline-topics", True)] * 2
 
 
-def test_an_answer_that_shows_old_knowledge_is_followed_by_a_look_at_once_but_not_by_one_for_each():
+def test_an_answer_that_shows_old_knowledge_leads_to_one_check_at_once():
     service, clock, producer, growths = growing()
     with producer:
         service.grow(3)

@@ -103,7 +103,7 @@ def view_of(service, *, deletes_to=0, horizon=0):
     return asked
 
 
-def test_a_reader_of_a_view_begins_anew_where_a_delete_may_be_missed_and_says_so(caplog):
+def test_a_reader_of_a_view_that_may_miss_a_delete_begins_anew_and_reports_it(caplog):
     service, client = filled()
     asked = view_of(service, deletes_to=9)
     restarts = []
@@ -369,7 +369,7 @@ def test_a_reader_of_many_partitions_finds_its_start_by_few_requests(start):
 
 @pytest.mark.parametrize("what", ["__iter__", "pages"])
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_follower_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(what, is_kept):
+def test_a_follower_left_by_break_leaves_no_threads_and_can_be_iterated_again(what, is_kept):
     before = set(threading.enumerate())
     _, client = filled(partitions=2)
     reader = client.reader("t", follow=True, max_bytes=1) if is_kept else None
@@ -388,7 +388,7 @@ def test_a_follower_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_i
     assert set(threading.enumerate()) <= before
 
 
-def test_a_closed_reader_says_so_instead_of_waiting_for_ever():
+def test_a_closed_reader_raises_instead_of_waiting_for_ever():
     _, client = filled()
     with client.reader("t", follow=True) as reader:
         next(iter(reader))
@@ -541,7 +541,7 @@ def test_a_reader_whose_thread_cannot_start_can_be_closed(monkeypatch):
     reader.close()
 
 
-def test_positions_of_before_a_partition_was_added_are_a_start():
+def test_positions_older_than_an_added_partition_are_a_start():
     service = Wire(partitions=3)
     for partition in range(3):
         give(service, partition, b"%d" % partition)

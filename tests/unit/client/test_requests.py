@@ -180,7 +180,7 @@ def refusal():
     return error
 
 
-def test_a_client_that_never_reached_its_service_soon_says_what_to_do_where_connections_are_refused():
+def test_a_refused_first_connection_is_an_error_with_the_remedy_soon():
     runtime = AheadRuntime()
     client, seen = client_of(refusal(), runtime=runtime, retry_ms=600_000)
 
@@ -223,7 +223,7 @@ def test_a_service_that_was_reached_once_is_waited_for_while_it_starts_again(fir
     assert sum(runtime.slept_ms) > FIRST_CONNECTION_MS
 
 
-def test_a_network_that_is_not_there_yet_is_waited_for_as_long_as_ever():
+def test_an_unreachable_network_is_retried_for_the_whole_time():
     """Only a refusal says that a machine is there, and no server on it."""
     runtime = AheadRuntime()
     client, _ = client_of(httpx.ConnectError("network is unreachable"), runtime=runtime, retry_ms=20_000)
@@ -538,7 +538,7 @@ def test_after_a_lost_answer_it_leaves_the_outcome_unknown():
 
 
 @pytest.mark.parametrize("url", ["ftp://fake", "fake:8080", "http://[::1"])
-def test_a_url_that_is_none_is_an_invalid_request(url):
+def test_an_invalid_url_is_an_invalid_request(url):
     with pytest.raises(errors.InvalidRequestError, match="url="):
         Client(url, retry_ms=0).health()
 

@@ -79,7 +79,7 @@ def test_a_first_lease_is_counted_from_before_the_session_was_asked_for(made):
 
 
 @pytest.mark.parametrize("error", [errors.SessionSeveredError, errors.SessionExpiredError, errors.UnknownSessionError])
-def test_a_session_that_is_over_says_so_once_and_is_not_closed_again(error):
+def test_a_lost_session_reports_its_loss_once_and_is_not_closed(error):
     before, service = renewers(), Wire(faults={"renewSession": [answers(error("it is over"))]})
     losses = []
     with client_of(service).session() as session:
@@ -222,7 +222,7 @@ def test_an_idle_producer_hears_that_it_was_fenced():
     assert service.produced == []
 
 
-def test_a_severed_producer_fails_with_the_error_that_says_so():
+def test_a_severed_producer_fails_with_session_severed():
     service = Wire()
     with exclusive(service, linger_ms=FOREVER_MS) as producer:
         delivery = producer.send(value=b"queued")
@@ -460,7 +460,7 @@ def test_a_whole_topic_is_claimed_32_partitions_at_once_under_the_same_session_a
     assert closed(service) == [session_id]
 
 
-def test_while_new_partitions_are_refused_the_old_number_stays_and_the_same_claim_is_sent_each_minute():
+def test_a_refused_claim_of_new_partitions_is_retried_each_minute():
     service, clock, producer, growths = of_the_whole_topic()
     busy = errors.ProducerBusyError("a stranger writes there")
     with producer:
@@ -574,7 +574,7 @@ def test_a_session_that_goes_on_is_left_with_nothing_that_was_claimed_for_new_pa
 
 
 @pytest.mark.parametrize("loses", [0, 1])
-def test_a_claim_that_is_under_way_when_the_producer_is_fenced_takes_nothing_in_a_session_that_goes_on(loses):
+def test_a_claim_under_way_when_the_producer_is_fenced_takes_nothing(loses):
     service, clock = Wire(partitions=2), FakeRuntime()
     client = service.client(clock, retry_ms=0)
     growths = []
@@ -597,7 +597,7 @@ def test_a_claim_that_is_under_way_when_the_producer_is_fenced_takes_nothing_in_
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_claim_whose_answer_was_lost_is_given_back_with_a_producer_that_was_fenced_meanwhile(is_lost):
+def test_a_claim_whose_answer_was_lost_is_released_with_its_fenced_producer(is_lost):
     service, clock = Wire(partitions=2), FakeRuntime()
     client = service.client(clock, retry_ms=0)
     with client.session(lease_ms=300_000) as session:
@@ -629,7 +629,7 @@ def test_a_producer_of_some_partitions_claims_nothing_and_keys_follow_the_topic(
     assert claimed(service) == ([[0]], 1)
 
 
-def test_a_producer_that_was_given_all_partitions_by_name_claims_no_others_and_keeps_its_number():
+def test_a_producer_of_all_partitions_by_name_claims_no_others():
     service, clock, growths = Wire(partitions=2), FakeRuntime(), []
     client = service.client(clock, retry_ms=0)
     options = {"access_mode": "Exclusive", "partitions": [0, 1], "on_growth": lambda *of: growths.append(of)}

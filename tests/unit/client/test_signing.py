@@ -102,9 +102,7 @@ def test_without_credentials_a_client_says_what_to_do(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("profile", profiles.KINDS)
-def test_a_profile_is_honoured_as_every_aws_tool_does(
-    profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_is_used_as_by_every_aws_tool(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiles.set_up(tmp_path, monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", profile)
     gateway = Gateway(httpx.Response(200, json=HEALTH))

@@ -180,7 +180,7 @@ def test_a_read_may_be_one_of_a_group_that_owns_the_partition():
 
 
 @pytest.mark.parametrize("what", ["__iter__", "pages"])
-def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(what):
+def test_a_subscriber_left_by_break_leaves_no_threads_and_can_be_iterated_again(what):
     before = set(threading.enumerate())
     _, client = filled(partitions=2)
     subscriber = client.subscribe("t", "s", initial_position="earliest", max_records=2)
@@ -195,7 +195,7 @@ def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it
 
 
 @pytest.mark.parametrize("is_owner", [False, True])
-def test_a_subscriber_that_follows_reads_partitions_that_are_added_under_a_session_those_that_it_owns(is_owner):
+def test_a_following_subscriber_reads_added_partitions_or_under_a_session_owned_ones(is_owner):
     service, clock = Wire(partitions=1), FakeRuntime()
     session_id = service.outside.create_session().session_id if is_owner else None
     if is_owner:

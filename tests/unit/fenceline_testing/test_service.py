@@ -42,7 +42,7 @@ def test_a_lent_service_leaves_the_process_its_own() -> None:
     assert wiring.service is before
 
 
-def test_a_served_fenceline_answers_at_its_url_whoever_asks_and_ends_with_its_block() -> None:
+def test_a_served_fenceline_answers_every_client_at_its_url_and_ends_with_its_block() -> None:
     with serving() as lent:
         lent.client.create_topic("orders")
         with Client(lent.url) as own, lent.another_client() as another:

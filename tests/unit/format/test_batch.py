@@ -76,7 +76,7 @@ def test_a_header_has_every_field():
     assert header.has_producer
 
 
-def test_a_header_without_anything_set_says_so():
+def test_a_header_without_flags_has_none_set():
     header = parse_header(forge(record()))
     assert (header.codec, header.last_sequence) == (0, -1)
     assert not header.is_log_append_time
