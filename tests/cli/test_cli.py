@@ -72,8 +72,8 @@ def test_an_error_is_one_line_that_says_what_to_do(run, arguments, expected):
 
 
 def test_an_error_without_a_server_says_how_to_start_one_and_that_it_may_be_tried_again(run):
-    told = error_line(run("topic", "list", "--url", "http://127.0.0.1:1"), exit_code=3)
-    assert "start a server with 'fenceline dev --data DIR'" in told
+    line = error_line(run("topic", "list", "--url", "http://127.0.0.1:1"), exit_code=3)
+    assert "start a server with 'fenceline dev --data DIR'" in line
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_error_without_a_server_says_how_to_start_one_and_that_it_may_be_trie
         (["topic", "create"], "Missing argument 'TOPIC' (see 'fenceline topic create --help')"),
     ],
 )
-def test_a_misused_command_is_told_in_one_line_too(arguments, expected):
+def test_a_misused_command_is_reported_in_one_line(arguments, expected):
     result = CliRunner().invoke(app, arguments, prog_name="fenceline")
 
     assert expected in error_line(result, exit_code=2)
@@ -152,22 +152,22 @@ def test_json_lines_carry_keys_tombstones_headers_and_timestamps(run, topic):
 def test_a_line_that_is_no_record_is_named_by_its_number(run, topic, options, line, expected):
     good = '{"value": "x"}' if options == ["--json-lines"] else "a,b"
 
-    told = error_line(run("produce", topic, *options, stdin=f"{good}\n{line}\n"))
+    printed = error_line(run("produce", topic, *options, stdin=f"{good}\n{line}\n"))
 
-    assert told.startswith("line 2: ")
-    assert expected in told
-    assert "records were acknowledged" in told
+    assert printed.startswith("line 2: ")
+    assert expected in printed
+    assert "records were acknowledged" in printed
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])
-def test_a_damaged_file_is_told(run, topic, tmp_path, suffix, pack):
+def test_a_damaged_compressed_file_is_reported(run, topic, tmp_path, suffix, pack):
     file = tmp_path / f"in.{suffix}"
     for content in (pack(os.urandom(5_000))[:-300], b"no such thing at all"):
         file.write_bytes(content)
         assert "the compressed input is damaged" in error_line(run("produce", topic, "--file", file))
 
 
-def test_consuming_begins_and_ends_where_it_is_told(run, topic):
+def test_consume_begins_and_ends_where_its_options_say(run, topic):
     given = [json.dumps({"value": str(n), "timestamp": 1_700_000_000_000 + n * 1_000}) for n in range(10)]
     lines(run("produce", topic, "--json-lines", "--partition", 0, stdin="\n".join(given)))
 
@@ -205,7 +205,7 @@ def test_offsets_follow_produce_and_trim(run, topic):
     assert lines(run("consume", topic)) == ["c"]
 
 
-def test_dev_serves_what_it_is_told(monkeypatch, tmp_path):
+def test_dev_serves_the_given_directory_port_and_workers(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr("fenceline_cli.dev_server.server.serve", lambda *arguments: seen.append(arguments) or 3)
 
@@ -217,7 +217,7 @@ def test_dev_serves_what_it_is_told(monkeypatch, tmp_path):
     assert (host, port, workers) == ("127.0.0.1", 99, 2)
 
 
-def test_dev_lets_in_the_pages_and_the_names_that_it_is_told(monkeypatch, tmp_path):
+def test_dev_allows_the_given_origins_and_hosts(monkeypatch, tmp_path):
     seen = {}
     monkeypatch.setattr("fenceline_cli.dev_server.server.serve", lambda *_, **named: seen.update(named) or 0)
     pages = ["--cors-origin", "http://localhost:3000", "--cors-origin", "https://example.com"]

@@ -140,7 +140,7 @@ def test_keys_are_searched_as_values_are_and_bytes_need_not_be_text(run, client,
         (["--subscription", "s", "--grep", "3"], 1, "leave out --until and --grep"),
     ],
 )
-def test_what_is_no_place_no_pattern_or_no_format_is_told(run, options, exit_code, expected):
+def test_an_invalid_position_pattern_or_format_is_reported(run, options, exit_code, expected):
     assert expected in error_line(run("consume", "any", *options), exit_code=exit_code)
 
 
@@ -172,7 +172,7 @@ def test_a_template_is_filled_in_as_kcat_does(template, expected):
     assert record_lines.compiled(template, "orders")(3, record) == expected
 
 
-def test_what_is_null_is_empty_in_a_template_and_has_the_length_minus_one():
+def test_null_is_empty_in_a_template_and_has_the_length_minus_one():
     line_of = record_lines.compiled("%k %s %K %S|", "t")
     assert line_of(0, StoredRecord(0, 0, None, None, [])) == b"  -1 -1|"
     assert line_of(0, StoredRecord(0, 0, b"", b"", [])) == b"  0 0|"
@@ -241,7 +241,7 @@ def completed(words, url):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_told_how_to_complete(monkeypatch, shell):
+def test_each_shell_gets_its_completion_script(monkeypatch, shell):
     from typer.completion import get_completion_script
 
     script = get_completion_script(prog_name="fenceline", complete_var="_FENCELINE_COMPLETE", shell=shell)
@@ -284,7 +284,7 @@ AWAY = StoreUnavailableError("the service is away")
 
 
 @pytest.mark.parametrize(
-    ("script", "away", "told"),
+    ("script", "away", "expected"),
     [
         (["a", AWAY, "b"], 3, 1),
         (["a", AWAY, AWAY, "b"], 3, 1),  # both partitions fail in one outage
@@ -292,11 +292,11 @@ AWAY = StoreUnavailableError("the service is away")
         (["a", AWAY, AWAY, AWAY, AWAY, "b"], 0, 1),  # the service answers, but never these requests
     ],
 )
-def test_a_reader_that_follows_goes_on_after_an_outage_and_tells_it_once(monkeypatch, capsys, script, away, told):
+def test_a_reader_that_follows_reports_an_outage_once_and_goes_on(monkeypatch, capsys, script, away, expected):
     monkeypatch.setattr(reading, "_PAUSE_S", 0)
     seen = list(pages_through(_Interrupted(*script), reading.Outages(_Away(away), "t", 2)))
     assert seen == ["a", "b"]
-    assert capsys.readouterr().err.count("waiting for the service") == told
+    assert capsys.readouterr().err.count("waiting for the service") == expected
 
 
 def test_each_outage_has_its_line(monkeypatch, capsys):
@@ -314,10 +314,10 @@ def test_an_outage_of_a_topic_without_new_records_has_its_line_also_after_an_ear
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None)
     monkeypatch.setattr(reading, "time", clock)
     through = reading.Outages(client, "t", 1)
-    for after_s, away, told in ((100, 0, 0), (1, 0, 1), (100, 0, 0), (100, 2, 1)):
+    for after_s, away, expected in ((100, 0, 0), (1, 0, 1), (100, 0, 0), (100, 2, 1)):
         now[0], client.left = now[0] + after_s, away
         through.wait(AWAY)
-        assert capsys.readouterr().err.count("waiting for the service") == told
+        assert capsys.readouterr().err.count("waiting for the service") == expected
 
 
 def test_a_reader_that_does_not_follow_ends_at_an_outage():
@@ -328,7 +328,7 @@ def test_a_reader_that_does_not_follow_ends_at_an_outage():
 # What a terminal can carry
 
 
-def test_a_cell_is_one_line_whatever_a_name_holds(capsys):
+def test_a_cell_is_one_line_because_control_characters_are_escaped(capsys):
     output.print_rows(("name", "count"), [("a\tb\nc\x1b[31m", 1), ("café", 2)])
     assert capsys.readouterr().out.splitlines() == ["name\tcount", "a\\tb\\nc\\x1b[31m\t1", "café\t2"]
 

@@ -75,7 +75,7 @@ def test_a_copy_keeps_what_is_null_what_is_empty_and_bytes_that_are_no_text(url)
     check_copies(url, [*tombstones, repeated, Record(b"\r", b"\r\n\0", [], 0)])
 
 
-def test_what_names_a_records_place_is_passed_over(run, client, topic):
+def test_topic_partition_and_offset_of_a_line_are_ignored(run, client, topic):
     line = {"topic": "other", "partition": 0, "offset": 7, "topic_epoch": 3, "origin": None, "value": "v", "key": None}
     lines(run("produce", topic, "--partition", 1, "--json-lines", stdin=json.dumps({**line, "timestamp": 5})))
     assert contents(client, topic) == [[], [(5, None, b"v", [])]]
@@ -98,7 +98,7 @@ def test_a_record_without_a_time_gets_that_of_its_append(run, client, topic):
         ({"value": "v", "headers": [["\ud800", None]]}, "a header's name is not valid text"),
     ],
 )
-def test_a_line_whose_bytes_are_none_is_told(run, topic, line, expected):
+def test_a_line_with_invalid_bytes_is_reported(run, topic, line, expected):
     assert expected in last_line(run("produce", topic, "--json-lines", stdin=json.dumps(line)))
 
 

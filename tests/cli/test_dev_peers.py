@@ -21,7 +21,7 @@ def dev(tmp_path, *options):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("a=http://h:1", "a region is no peer of its own; leave a out, or name this region otherwise"),
         ("b=http://h:1,b=http://h:2", "the peer b is named twice"),
@@ -42,16 +42,16 @@ def dev(tmp_path, *options):
         (",".join(f"r{n}=http://h:{n}" for n in range(8)), "a region has at most 7 peers, not 8"),
     ],
 )
-def test_peers_that_make_no_sense_are_one_line_and_open_nothing(tmp_path, text, told):
+def test_invalid_peers_are_one_line_and_create_no_directory(tmp_path, text, expected):
     result = dev(tmp_path, "--peers", text)
     line = last_line(result, 2)
     assert line.startswith("Invalid value for '--peers': ")
-    assert told in line
+    assert expected in line
     assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("region", ["X Y", "", "A"])
-def test_what_can_name_no_region_opens_nothing(tmp_path, region):
+def test_an_invalid_region_name_creates_no_directory(tmp_path, region):
     line = last_line(dev(tmp_path, "--region", region), 2)
     assert line.startswith("Invalid value for '--region': ")
     assert f"must be 1 to 63 of the characters a-z 0-9 -, not {region!r}" in line
@@ -74,7 +74,7 @@ def test_a_peer_with_its_stores_on_s3_is_fetched_from_its_buckets(served, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("x=objects", "there is no peer 'x'"),
         ("objects", "there is no peer 'objects'"),
@@ -82,8 +82,8 @@ def test_a_peer_with_its_stores_on_s3_is_fetched_from_its_buckets(served, tmp_pa
         ("b=s3://objects", "a bucket of the peer b must be a bucket's name"),
     ],
 )
-def test_a_bucket_of_a_peer_that_makes_no_sense_is_one_line(tmp_path, text, told):
+def test_an_invalid_bucket_of_a_peer_is_one_line(tmp_path, text, expected):
     line = last_line(dev(tmp_path, "--peers", "b=http://127.0.0.1:8082", "--peer-bucket", text), 2)
     assert line.startswith("Invalid value for '--peer-bucket': ")
-    assert told in line
+    assert expected in line
     assert not (tmp_path / "d").exists()

@@ -119,7 +119,7 @@ def test_a_move_goes_on_without_a_snapshot_where_there_is_no_room(run, regions):
 
 
 @pytest.mark.parametrize("path", ["replication/snapshots", "replication"])
-def test_a_move_goes_on_where_the_region_that_is_left_refuses_a_snapshot_or_the_look_for_it(run, regions, path):
+def test_a_move_goes_on_if_the_old_region_refuses_a_snapshot_or_its_status(run, regions, path):
     """It does where each other region of the topic is suspended."""
     refusal = errors.InvalidRequestError("every other region of this topic is suspended")
     regions["a"].refusals[f"/v1/topics/t/{path}"] = refusal
@@ -159,7 +159,7 @@ def test_a_move_goes_on_where_the_region_that_is_left_refuses_a_snapshot_or_the_
         ),
     ],
 )
-def test_a_broken_link_is_told_before_the_move_which_still_goes_on(run, regions, monkeypatch, row, expected):
+def test_a_broken_link_is_a_warning_before_the_move(run, regions, monkeypatch, row, expected):
     regions["b"].status = {"regions": [row]}
     monkeypatch.setattr(options, "can_answer", lambda: True)
     asked = run(*MOVE, typed="n\n")
@@ -184,7 +184,7 @@ def test_a_broken_link_is_told_before_the_move_which_still_goes_on(run, regions,
         ),
     ],
 )
-def test_a_link_that_is_broken_in_the_other_direction_is_told_too(run, regions, row, expected):
+def test_a_link_broken_in_the_other_direction_is_a_warning_too(run, regions, row, expected):
     """It is so where the topic was deleted and created again: b is up to date with a, and yet lacks records."""
     regions["a"].status = {"regions": [row]}
     assert run(*MOVE, "--yes").stderr == f"warning: {expected}\n"
@@ -198,12 +198,12 @@ def ending_with(backlog):
     ("marks", "lag", "lacking"),
     [(ending_with(7), 0, 3), (ending_with(7), 2, 1), (ending_with(7), 3, None), (ending_with(10), 0, None)],
 )
-def test_a_smaller_backlog_that_no_lag_explains_is_told(run, regions, lag, lacking):
+def test_a_smaller_backlog_that_no_lag_explains_is_a_warning(run, regions, lag, lacking):
     """Records of a topic that was deleted and created again are missing for good, although both links work."""
     regions["b"].status = {"regions": [region_status("a", lag_records=lag)]}
-    told = run(*MOVE, "--yes").stderr
+    printed = run(*MOVE, "--yes").stderr
     expected = f"warning: the backlog in b is smaller by {lacking}: b lacks records, or more are acknowledged there\n"
-    assert (expected in told) if lacking else ("smaller" not in told)
+    assert (expected in printed) if lacking else ("smaller" not in printed)
 
 
 def test_working_links_are_not_warned_of(run, regions):
@@ -225,15 +225,15 @@ def test_a_move_that_another_one_has_undone_meanwhile_is_not_said_to_be_made(run
     assert (result.exit_code, result.stderr) == (0, f"warning: {expected}\n")
     assert "moved s" not in result.stdout
 
-    told = json.loads(run(*MOVE, "--yes", "--json").stdout)
-    assert (told["active_region"], told["warnings"]) == ("a", [expected])
+    printed = json.loads(run(*MOVE, "--yes", "--json").stdout)
+    assert (printed["active_region"], printed["warnings"]) == ("a", [expected])
 
 
 def test_the_help_promises_only_what_has_arrived(run):
-    told = " ".join(run("failover", "--help").stdout.split())
-    assert "no record is lost" not in told
-    assert "No record that has arrived in the other region is lost." in told
-    assert "A record that has not arrived there comes when the region that is left is back." in told
+    printed = " ".join(run("failover", "--help").stdout.split())
+    assert "no record is lost" not in printed
+    assert "No record that has arrived in the other region is lost." in printed
+    assert "A record that has not arrived there comes when the region that is left is back." in printed
 
 
 def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):
@@ -280,9 +280,9 @@ def test_a_region_that_lacks_the_topic_is_said_to_lack_the_topic(run, regions):
 @pytest.mark.parametrize("plain", ["b"])
 def test_a_plain_subscription_is_not_taken_for_a_replicated_one(run, regions):
     """Its mark may be beyond records that no consumer was offered."""
-    told = error_line(run(*MOVE, "--yes"))
-    assert "s is not replicated in b" in told
-    assert "'fenceline subscription create t s --replicated --url http://b'" in told
+    line = error_line(run(*MOVE, "--yes"))
+    assert "s is not replicated in b" in line
+    assert "'fenceline subscription create t s --replicated --url http://b'" in line
     assert regions["a"].changes() + regions["b"].changes() == []
 
 
@@ -304,8 +304,8 @@ def test_partitions_that_the_other_region_lacks_are_named(run, regions):
 
 
 def test_a_move_is_not_made_unasked(run, regions):
-    told = last_line(run(*MOVE))
-    assert "this moves s of t from a to b, and about 9 records repeat; say --yes" in told
+    line = last_line(run(*MOVE))
+    assert "this moves s of t from a to b, and about 9 records repeat; say --yes" in line
     assert regions["a"].changes() + regions["b"].changes() == []
 
 
@@ -362,7 +362,7 @@ def test_ctrl_c_at_the_question_ends_the_command_as_anywhere_else(run, regions, 
         ),
     ],
 )
-def test_what_cannot_be_moved_is_told_in_one_line(run, regions, change, expected):
+def test_a_subscription_that_cannot_be_moved_is_reported_in_one_line(run, regions, change, expected):
     change(regions["a"], regions["b"])
     assert expected in error_line(run(*MOVE, "--yes"))
     assert regions["a"].changes() + regions["b"].changes() == []
@@ -370,9 +370,9 @@ def test_what_cannot_be_moved_is_told_in_one_line(run, regions, change, expected
 
 def test_the_region_that_takes_over_must_answer(run, regions):
     regions["b"].is_down = True
-    told = error_line(run(*MOVE, "--yes"), exit_code=3)
-    assert told.startswith("STORE_UNAVAILABLE: region b: ")
-    assert told.endswith("(start the server of region b, or name another with --to b=URL)")
+    line = error_line(run(*MOVE, "--yes"), exit_code=3)
+    assert line.startswith("STORE_UNAVAILABLE: region b: ")
+    assert line.endswith("(start the server of region b, or name another with --to b=URL)")
     problem = json.loads(run(*MOVE, "--yes", "--json").stderr)
     assert (problem["code"], problem["next_step"], problem["region"]) == ("STORE_UNAVAILABLE", "retry", "b")
     assert problem["what_to_do"] == "start the server of region b, or name another with --to b=URL"
@@ -393,6 +393,6 @@ def test_the_region_that_takes_over_must_answer(run, regions):
     ],
 )
 def test_wrong_options_are_misuse_and_change_nothing(run, regions, options_, expected):
-    told = error_line(run("failover", "t", "s", *options_, "--yes"), exit_code=2)
-    assert expected in told
+    line = error_line(run("failover", "t", "s", *options_, "--yes"), exit_code=2)
+    assert expected in line
     assert regions["a"].changes() + regions["b"].changes() == []

@@ -79,7 +79,7 @@ def test_a_claim_is_listed_while_it_is_held_and_given_back_at_ctrl_c(start, run,
 
 
 @pytest.mark.slow
-def test_a_waiting_claim_says_where_it_stands_and_is_granted_next(start, client, topic):
+def test_a_waiting_claim_prints_its_queue_position_and_is_granted_next(start, client, topic):
     with client.producer(topic, access_mode="Exclusive"):
         process = start("producers", "claim", topic, "--mode", "WaitForExclusive", "--partition", 0)
         assert process.stderr.readline() == f"waiting for {topic}: queue_position=0\n"
@@ -167,7 +167,7 @@ def test_a_command_waits_for_the_lock_with_a_line_and_runs_when_it_is_free(start
 
 
 @pytest.mark.slow
-def test_a_command_that_cannot_be_run_is_told_in_one_line_and_frees_the_lock(start, client, resource):
+def test_a_command_that_cannot_be_run_is_reported_and_frees_the_lock(start, client, resource):
     process = start("lock", resource, "--", "/no/such")
     assert process.communicate(timeout=PATIENCE_S) == (
         "",
@@ -199,7 +199,7 @@ def test_signals_reach_the_command_which_ends_as_it_likes(start, resource):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_command_does_not_outlive_its_lease_when_nobody_renews_it(start, client, resource, number):
+def test_a_command_does_not_outlive_a_lease_that_is_not_renewed(start, client, resource, number):
     """The next holder of the lock finds the command gone."""
 
     def attempt():
@@ -218,7 +218,7 @@ def test_a_command_does_not_outlive_its_lease_when_nobody_renews_it(start, clien
 # Where nothing is held: what is shown, and what a refusal says
 
 
-def test_who_holds_access_and_who_waits_is_listed(run, client, topic):
+def test_producers_list_shows_the_holder_and_the_queue(run, client, topic):
     with client.producer(topic, access_mode="Exclusive", partitions=[1], producer_name="mine") as producer:
         waiter = client.claim(topic, access_mode="WaitForExclusive", partitions=[1], producer_name="next")
         holder, queued = json.loads(run("producers", "list", topic, "--json").stdout)
@@ -236,13 +236,13 @@ def test_who_holds_access_and_who_waits_is_listed(run, client, topic):
 
 
 @pytest.mark.parametrize("mode", ["Shared", "Exclusive"])
-def test_a_refused_claim_is_told_in_one_line(run, client, topic, mode):
+def test_a_refused_claim_is_reported_in_one_line(run, client, topic, mode):
     with client.producer(topic, access_mode="Exclusive"):
         line = last_line(run("producers", "claim", topic, "--partition", 1, "--mode", mode))
     assert line.startswith("PRODUCER_BUSY: " if mode == "Shared" else "PRODUCER_FENCED: ")
 
 
-def test_a_claim_that_waits_no_longer_is_told_in_one_line(run, client, topic):
+def test_a_claim_whose_wait_ends_is_reported_in_one_line(run, client, topic):
     with client.producer(topic, access_mode="Exclusive"):
         result = run("producers", "claim", topic, "--mode", "WaitForExclusive", "--wait", 0.2)
         assert "PRODUCER_BUSY: the claim was still queued" in result.stderr.splitlines()[-1]
@@ -250,13 +250,13 @@ def test_a_claim_that_waits_no_longer_is_told_in_one_line(run, client, topic):
         assert client.producers(topic).waiting == []
 
 
-def test_a_lock_that_is_not_had_in_time_is_told_in_one_line(run, client, resource):
+def test_a_lock_not_acquired_in_time_is_reported_in_one_line(run, client, resource):
     with client.own(resource):
         line = last_line(run("lock", resource, "--wait", 0, "--", "echo", "ran"), exit_code=75)
     assert line.startswith("RESOURCE_OWNED: ")
 
 
-def test_refused_ownerships_are_told_in_one_line_and_owners_shown(run, client, topic, resource):
+def test_a_refused_ownership_is_reported_and_the_owner_shown(run, client, topic, resource):
     with client.own([f"{topic}/0", resource], group="g", generation=7) as owner:
         assert "RESOURCE_OWNED: " in last_line(run("own", resource, "--group", "g"))
         assert "STALE_GENERATION: " in last_line(run("own", resource, "--group", "g", "--generation", 6))
@@ -269,7 +269,7 @@ def test_refused_ownerships_are_told_in_one_line_and_owners_shown(run, client, t
     assert row == [resource, "g", "7", str(token), "", "", "", ""]
 
 
-def test_whose_client_holds_what_is_shown_with_since_and_until(url, run, topic, resource):
+def test_the_holding_client_is_shown_with_since_and_until(url, run, topic, resource):
     with Client(url, client_name="web-3:4711") as named, named.own(resource, lease_ms=300_000) as owner:
         now = named.ownership(resource)
         (row,) = [line.split("\t") for line in run("own", resource, "--show").stdout.splitlines()[1:]]

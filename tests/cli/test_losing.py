@@ -59,7 +59,7 @@ LOSING = [
 
 
 @pytest.mark.parametrize("arguments", LOSING, ids=" ".join)
-def test_what_loses_data_is_refused_where_nobody_can_be_asked(run, client, filled, arguments):
+def test_a_command_that_loses_data_is_refused_without_a_terminal(run, client, filled, arguments):
     before = seen(client, filled)
     given = [filled if one == "TOPIC" else one for one in arguments]
 
@@ -72,7 +72,7 @@ def test_what_loses_data_is_refused_where_nobody_can_be_asked(run, client, fille
 
 
 @pytest.mark.parametrize("arguments", LOSING, ids=" ".join)
-def test_what_loses_data_asks_on_a_terminal_and_a_no_changes_nothing(answers, client, filled, arguments):
+def test_a_command_that_loses_data_asks_on_a_terminal_and_no_changes_nothing(answers, client, filled, arguments):
     before = seen(client, filled)
     given = [filled if one == "TOPIC" else one for one in arguments]
 
@@ -85,7 +85,7 @@ def test_what_loses_data_asks_on_a_terminal_and_a_no_changes_nothing(answers, cl
     assert seen(client, filled) != before
 
 
-def test_what_loses_nothing_asks_nothing(run, client, filled, topic):
+def test_a_command_that_loses_nothing_asks_nothing(run, client, filled, topic):
     lines(run("trim", filled, 0, 0))
     lines(run("trim", filled, 1, 0))
     lines(run("subscription", "seek", filled, "s", "latest", "--partition", 1))
@@ -141,6 +141,6 @@ def test_a_seek_that_one_partition_cannot_follow_moves_none(run, client, filled)
     assert state(client, filled) == before
 
 
-def test_nobody_is_there_without_a_terminal(monkeypatch):
+def test_without_a_terminal_no_question_can_be_answered(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert not options.can_answer()

@@ -76,14 +76,14 @@ def test_lines_are_whole_however_their_bytes_come(run, client, topic):
     assert b"\r\n".join(values) == text
 
 
-def test_what_stands_before_a_bad_line_is_stored_and_counted(run, client, topic):
-    told = last_line(run("produce", topic, "--partition", 0, "--key-separator", ":", stdin=b"a:1\nb:2\nc\nd:4\n"))
+def test_records_before_a_bad_line_are_stored_and_counted(run, client, topic):
+    line = last_line(run("produce", topic, "--partition", 0, "--key-separator", ":", stdin=b"a:1\nb:2\nc\nd:4\n"))
 
-    assert told == "line 3: the line has no key separator ':': 'c'; 2 records were acknowledged before"
+    assert line == "line 3: the line has no key separator ':': 'c'; 2 records were acknowledged before"
     assert next_offset(client, topic) == 2
 
 
-def test_a_failure_is_told_while_there_is_nothing_to_read(run, client, topic):
+def test_a_failure_is_reported_while_the_input_is_idle(run, client, topic):
     ended = threading.Event()
 
     def feed(write):
@@ -118,7 +118,7 @@ def test_ctrl_c_is_pythons_again_once_a_command_was_loaded():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_the_version_is_told(run):
+def test_version_is_printed_in_one_line(run):
     (line,) = lines(run("--version"))
     assert line.removeprefix("fenceline ").count(".") == 2
 
@@ -126,7 +126,7 @@ def test_the_version_is_told(run):
 # Expected offsets
 
 
-def test_batches_with_an_expected_offset_stand_one_behind_the_other(run, client, topic):
+def test_batches_with_an_expected_offset_are_contiguous(run, client, topic):
     client.produce(topic, 1, [Record(b"first")])
     given = b"".join(b"%d\n" % number for number in range(25_000))  # three batches
 
@@ -138,16 +138,16 @@ def test_batches_with_an_expected_offset_stand_one_behind_the_other(run, client,
 def test_a_mismatch_is_one_line_with_the_next_offset_and_nothing_is_written(run, client, topic):
     client.produce(topic, 1, [Record(b"x"), Record(b"y")])
 
-    told = last_line(run("produce", topic, "--partition", 1, "--expected-offset", 1, stdin=b"line\n"))
+    line = last_line(run("produce", topic, "--partition", 1, "--expected-offset", 1, stdin=b"line\n"))
 
-    assert told.startswith("OFFSET_MISMATCH: ")
-    assert f": topic={topic} partition=1 expected=1 next=" in told
-    assert "next=2" in told
-    assert told.endswith("; 0 records were acknowledged before")
+    assert line.startswith("OFFSET_MISMATCH: ")
+    assert f": topic={topic} partition=1 expected=1 next=" in line
+    assert "next=2" in line
+    assert line.endswith("; 0 records were acknowledged before")
     assert next_offset(client, topic, 1) == 2
 
 
-def test_who_came_in_between_is_met_by_a_later_batch(run, client, topic):
+def test_a_rivals_record_in_between_fails_a_later_batch(run, client, topic):
     def feed(write):
         write(b"one\n")
         wait_until(lambda: next_offset(client, topic) == 1)
@@ -155,25 +155,25 @@ def test_who_came_in_between_is_met_by_a_later_batch(run, client, topic):
         write(b"two\n")
 
     with fed(feed) as pipe:
-        told = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 0, "--file", pipe))
+        line = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 0, "--file", pipe))
 
-    assert "next=2" in told
-    assert told.endswith("; 1 records were acknowledged before")
+    assert "next=2" in line
+    assert line.endswith("; 1 records were acknowledged before")
     assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"one", b"rival"]
 
 
 def test_an_expected_offset_that_would_not_be_compared_is_refused(run, client, topic):
     assert "add --partition" in last_line(run("produce", topic, "--expected-offset", 0, stdin=b"x\n"))
     client.alter_topic(topic, config={"check.expected.offsets": False})
-    told = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 9, stdin=b"x\n"))
-    assert "set its check.expected.offsets=true" in told
+    line = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 9, stdin=b"x\n"))
+    assert "set its check.expected.offsets=true" in line
     assert next_offset(client, topic) == 0
 
 
 # Sessions
 
 
-def test_a_claim_that_somebody_holds_is_written_under(run, client, topic):
+def test_produce_writes_under_the_session_of_a_claim(run, client, topic):
     with client.producer(topic, access_mode="Exclusive", partitions=[1]) as holder:
         assert "PRODUCER_BUSY" in last_line(run("produce", topic, "--partition", 1, stdin=b"without\n"))
         lines(run("produce", topic, "--session", holder.held.session_id, stdin=b"keyless\n"))  # where it may write
@@ -192,17 +192,17 @@ def test_a_shared_claim_is_written_under_until_an_exclusive_one_comes(run, clien
     with client.producer(topic, access_mode="Shared") as holder:
         lines(run("produce", topic, "--session", holder.held.session_id, stdin=b"shared\n"))
         with client.producer(topic, access_mode="ExclusiveWithFencing"):
-            told = last_line(run("produce", topic, "--session", holder.held.session_id, stdin=b"late\n"))
-    assert told.startswith("PRODUCER_FENCED: ")
+            line = last_line(run("produce", topic, "--session", holder.held.session_id, stdin=b"late\n"))
+    assert line.startswith("PRODUCER_FENCED: ")
     assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"shared"]
 
 
-def test_partitions_that_somebody_owns_are_written_under_and_no_more_once_he_was_severed(run, client, topic):
+def test_produce_writes_under_the_session_of_an_owner_until_it_is_severed(run, client, topic):
     with client.own(f"{topic}/0") as owner:
         lines(run("produce", topic, "--session", owner.session_id, stdin=b"mine\n"))
         with client.own(f"{topic}/0", generation=9):
-            told = last_line(run("produce", topic, "--session", owner.session_id, stdin=b"late\n"))
-    assert told.startswith("SESSION_SEVERED: ")
+            line = last_line(run("produce", topic, "--session", owner.session_id, stdin=b"late\n"))
+    assert line.startswith("SESSION_SEVERED: ")
     assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"mine"]
 
 
@@ -220,15 +220,15 @@ def test_a_producer_that_is_fenced_while_it_waits_for_lines_ends_with_one(run, c
         with fed(feed) as pipe:
             result = run("produce", topic, "--session", owner.session_id, "--file", pipe)
             ended.set()
-    told = last_line(result)
-    assert told.startswith(("SESSION_SEVERED: ", "PRODUCER_FENCED: "))
-    assert told.endswith("; 1 records were acknowledged before")
+    line = last_line(result)
+    assert line.startswith(("SESSION_SEVERED: ", "PRODUCER_FENCED: "))
+    assert line.endswith("; 1 records were acknowledged before")
 
 
-def test_a_session_that_may_not_write_there_is_told(run, client, topic):
+def test_a_session_without_the_topic_is_reported(run, client, topic):
     with client.session() as session:
-        told = last_line(run("produce", topic, "--session", session.session_id, stdin=b"x\n"))
-        assert told.startswith("PRODUCER_FENCED: the session may not write to the topic")
+        line = last_line(run("produce", topic, "--session", session.session_id, stdin=b"x\n"))
+        assert line.startswith("PRODUCER_FENCED: the session may not write to the topic")
     assert "UNKNOWN_SESSION" in last_line(run("produce", topic, "--session", "none", stdin=b"x\n"))
 
 
@@ -243,10 +243,10 @@ def test_a_group_reads_and_acknowledges_what_its_session_owns(run, client, topic
         assert "owns no partition" in last_line(run("consume", topic, "--group", "h", "--session", owner.session_id))
         client.produce(topic, 1, [Record(b"2")])
         with client.own(f"{topic}/1", group="g", generation=9):
-            told = last_line(run(*subscribed, "--partition", 1))
-            assert told.startswith(("SESSION_SEVERED: ", "OWNER_FENCED: "))
-            told = last_line(run("consume", topic, "--subscription", "g", "--partition", 1))
-            assert told.startswith("OWNER_FENCED: ")
+            line = last_line(run(*subscribed, "--partition", 1))
+            assert line.startswith(("SESSION_SEVERED: ", "OWNER_FENCED: "))
+            line = last_line(run("consume", topic, "--subscription", "g", "--partition", 1))
+            assert line.startswith("OWNER_FENCED: ")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_compacted_topic_is_read_as_its_newest_records(run, client):
     assert len(lines(run("consume", name))) == 701
 
 
-def test_a_view_that_was_compacted_again_while_it_was_read_is_told(run, client, monkeypatch):
+def test_a_view_compacted_again_during_a_read_is_reported(run, client, monkeypatch):
     name = f"table-{next(NUMBERS)}"
     client.create_topic(name, config={"cleanup.policy": "compact", "delete.retention.ms": 0})
     client.produce(name, 0, [Record(b"v", b"k"), Record(b"w", b"l")])
@@ -309,7 +309,7 @@ def test_a_table_by_timestamp_is_printed_without_what_loses(run, client):
     assert lines(run("consume", name, "--compacted", "--format", "key-value")) == ["k\tnew", "l\tw"]
 
 
-def test_a_compaction_beside_a_read_that_misses_no_delete_is_not_told(run, client, monkeypatch):
+def test_a_compaction_during_a_read_that_misses_no_delete_is_no_error(run, client, monkeypatch):
     """The view keeps the tombstone for a day; and what a key has beyond the end of before is printed, too."""
     name = f"table-{next(NUMBERS)}"
     client.create_topic(name, config={"cleanup.policy": "compact"})
@@ -325,8 +325,8 @@ def test_a_compaction_beside_a_read_that_misses_no_delete_is_not_told(run, clien
         return page
 
     monkeypatch.setattr(Client, "read", reads_and_then_compacts)
-    told = run("consume", name, "--compacted", "--format", "key-value")
-    assert lines(told) == ["k\tv", "k\tnull", "l\tx"]
+    result = run("consume", name, "--compacted", "--format", "key-value")
+    assert lines(result) == ["k\tv", "k\tnull", "l\tx"]
 
 
 def test_a_producer_of_the_client_keeps_to_its_expected_offsets(client, topic):
@@ -344,16 +344,16 @@ def test_a_producer_of_the_client_keeps_to_its_expected_offsets(client, topic):
 
 
 def test_a_verbose_produce_says_where_each_record_was_stored(run, topic):
-    told = lines(run("produce", topic, "--partition", 1, "--verbose", stdin=b"a\nb\n"))
-    assert told[:2] == [f"{topic}/1 offset=0", f"{topic}/1 offset=1"]
-    assert told[2].startswith(f"produced 2 records to {topic}")
+    printed = lines(run("produce", topic, "--partition", 1, "--verbose", stdin=b"a\nb\n"))
+    assert printed[:2] == [f"{topic}/1 offset=0", f"{topic}/1 offset=1"]
+    assert printed[2].startswith(f"produced 2 records to {topic}")
 
 
 def test_with_json_each_stored_record_is_one_line_and_nothing_else_is(run, client, topic):
-    told = lines(
+    printed = lines(
         run("produce", topic, "--key-separator", ":", "--json", stdin=b"".join(b"%d:x\n" % n for n in range(9)))
     )
-    found = [json.loads(line) for line in told]
+    found = [json.loads(line) for line in printed]
     assert len(found) == 9
     for n, one in enumerate(found):
         assert one == {"topic": topic, "partition": partition_of(b"%d" % n, 2), "offset": one["offset"]}
@@ -377,7 +377,7 @@ def test_of_records_that_fail_only_those_before_are_said_to_be_stored(run, clien
         (None, 99, "it does not answer at http://x"),
     ],
 )
-def test_why_nothing_is_stored_is_told_as_the_server_says_it(trouble, looks, expected):
+def test_the_reason_why_nothing_is_stored_is_the_servers(trouble, looks, expected):
     """A full disk is reported at once, a server that says nothing after a while."""
     producer = SimpleNamespace(trouble=trouble, acknowledged=0, failure=None)
     watch = Watch(producer, "http://x", file=None, bytes_read=lambda: 0, on_failure=lambda: None)

@@ -80,17 +80,17 @@ def ended(process):
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_was_read_before_a_signal_is_stored_and_counted(server, patient, number, exit_code):
+def test_records_read_before_a_signal_are_stored_and_counted(server, patient, number, exit_code):
     patient.stdin.write(b"one\n")
     wait_until(lambda: next_offset(server) == 1)
     patient.stdin.write(b"two\nthree\nno e")
     time.sleep(0.01)  # read, and not yet sent: it lingers
     patient.send_signal(number)
 
-    code, told = ended(patient)
+    code, printed = ended(patient)
 
     count = next_offset(server)
-    assert (code, told) == (exit_code, f"interrupted: {count} records were acknowledged, all that were read\n")
+    assert (code, printed) == (exit_code, f"interrupted: {count} records were acknowledged, all that were read\n")
     assert count in (1, 3)
 
 
@@ -104,10 +104,10 @@ def test_a_signal_in_the_middle_of_a_fast_load_loses_nothing_that_was_read(serve
     wait_until(is_stored)
     patient.send_signal(signal.SIGINT)
 
-    code, told = ended(patient)
+    code, printed = ended(patient)
 
     count = next_offset(server)
-    assert (code, told) == (130, f"interrupted: {count} records were acknowledged, all that were read\n")
+    assert (code, printed) == (130, f"interrupted: {count} records were acknowledged, all that were read\n")
 
 
 def test_a_signal_that_comes_as_the_wait_for_input_begins_ends_it(monkeypatch):
@@ -129,7 +129,7 @@ def test_a_signal_that_comes_as_the_wait_for_input_begins_ends_it(monkeypatch):
     assert (len(woken), len(woken[0]), stop.signal) == (1, 1, signal.SIGINT)
 
 
-def test_a_server_that_is_away_is_told_once_and_a_signal_ends_it_in_time(server, produce):
+def test_an_unreachable_server_is_reported_once_and_a_signal_ends_the_wait(server, produce):
     produce.stdin.write(b"one\n")
     wait_until(lambda: next_offset(server) == 1)
     server._process.send_signal(signal.SIGSTOP)
@@ -142,12 +142,12 @@ def test_a_server_that_is_away_is_told_once_and_a_signal_ends_it_in_time(server,
         os.set_blocking(produce.stderr.fileno(), True)
 
         produce.send_signal(signal.SIGINT)
-        code, told = ended(produce)
+        code, printed = ended(produce)
     finally:
         server._process.send_signal(signal.SIGCONT)
 
     expected = "interrupted: 1 records were acknowledged, of 3 that were read; the others may be stored or not\n"
-    assert (code, told) == (130, expected)
+    assert (code, printed) == (130, expected)
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_server(server, patient):
@@ -161,9 +161,9 @@ def test_a_second_ctrl_c_does_not_wait_for_the_server(server, patient):
             patient.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 patient.wait(2)  # signals that it has not heard yet are one
-        code, told = ended(patient)
+        code, printed = ended(patient)
     finally:
         server._process.send_signal(signal.SIGCONT)
 
     assert code == 130
-    assert told.splitlines()[-1].startswith("interrupted: 1 records were acknowledged, of ")
+    assert printed.splitlines()[-1].startswith("interrupted: 1 records were acknowledged, of ")

@@ -64,18 +64,18 @@ def test_a_topic_is_created_in_several_regions_and_its_regions_are_changed(run, 
     ("given", "expected"),
     [("", "names with commas"), ("a,,b", "names with commas"), ("a,b,a", "leave out one a")],
 )
-def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expected):
-    told = error_line(run("topic", command, "t", "--regions", given), exit_code=2)
-    assert expected in told
-    assert f"(see 'root topic {command} --help')" in told.replace("fenceline", "root")
+def test_an_invalid_list_of_regions_is_misuse(run, a, command, given, expected):
+    line = error_line(run("topic", command, "t", "--regions", given), exit_code=2)
+    assert expected in line
+    assert f"(see 'root topic {command} --help')" in line.replace("fenceline", "root")
     assert a.sent == []
 
 
 @pytest.mark.parametrize("command", ["suspend", "resume"])
 @pytest.mark.parametrize("given", ["a/b", "", "X Y"])
-def test_what_can_name_no_region_is_quoted_as_it_was_given(run, a, command, given):
-    told = error_line(run("regions", command, "t", given), exit_code=2)
-    assert f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {given!r}" in told
+def test_an_invalid_region_name_is_quoted_as_given(run, a, command, given):
+    line = error_line(run("regions", command, "t", given), exit_code=2)
+    assert f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {given!r}" in line
     assert a.sent == []
 
 
@@ -317,7 +317,7 @@ def test_a_batch_that_is_refused_is_given_up_after_a_question(run, a, busy, skip
     ],
     ids=str,
 )
-def test_what_is_no_gap_is_not_given_up(run, a, busy, changed, expected):
+def test_an_invalid_gap_is_not_skipped(run, a, busy, changed, expected):
     given = {"-p": 1, "--from": "b", "--to": 42, **changed}
     assert expected in error_line(run("replication", "skip", "t", *[one for pair in given.items() for one in pair]))
     assert a.changes() == []

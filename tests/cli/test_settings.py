@@ -61,17 +61,17 @@ def test_the_help_of_a_topic_fits_a_terminal(command):
         ("no.such=7d", "unknown config name"),
     ],
 )
-def test_a_unit_that_is_none_is_told_with_those_that_are(run, client, setting, expected):
-    told = error_line(run("topic", "create", "refused", "--config", setting))
-    assert told.startswith("INVALID_REQUEST: ")
-    assert expected in told
-    told = json.loads(error_line(run("topic", "create", "refused", "--config", setting, "--json")))
-    assert (told["code"], told["field"]) == ("INVALID_REQUEST", f"config.{setting.partition('=')[0]}")
+def test_an_unknown_unit_is_reported_with_the_known_ones(run, client, setting, expected):
+    line = error_line(run("topic", "create", "refused", "--config", setting))
+    assert line.startswith("INVALID_REQUEST: ")
+    assert expected in line
+    line = json.loads(error_line(run("topic", "create", "refused", "--config", setting, "--json")))
+    assert (line["code"], line["field"]) == ("INVALID_REQUEST", f"config.{setting.partition('=')[0]}")
     assert "refused" not in {topic.name for topic in client.topics()}
 
 
 @pytest.mark.parametrize("command", ["create", "alter"])
-def test_help_tells_every_setting_with_its_default_from_the_one_table(command):
+def test_help_lists_every_setting_with_its_default(command):
     shown = CliRunner().invoke(app, ["topic", command, "--help"]).stdout
     for name, spec in NAMES.items():
         assert re.search(
@@ -84,9 +84,9 @@ def test_help_tells_every_setting_with_its_default_from_the_one_table(command):
 def test_a_topic_is_described_with_every_setting_in_force(run):
     lines(run("topic", "create", "described", "--config", "retention.ms=90m", "--config", "cleanup.policy=compact"))
 
-    told = json.loads(lines(run("topic", "describe", "described", "--json"))[0])
-    assert told["config"] == {"retention.ms": 5_400_000, "cleanup.policy": "compact"}
-    assert told["effective_config"] == {**{name: spec.default for name, spec in NAMES.items()}, **told["config"]}
+    printed = json.loads(lines(run("topic", "describe", "described", "--json"))[0])
+    assert printed["config"] == {"retention.ms": 5_400_000, "cleanup.policy": "compact"}
+    assert printed["effective_config"] == {**{name: spec.default for name, spec in NAMES.items()}, **printed["config"]}
 
     shown = in_force(lines(run("topic", "describe", "described")))
     assert shown.keys() == NAMES.keys()
@@ -98,7 +98,7 @@ def test_a_topic_is_described_with_every_setting_in_force(run):
 
 
 @given(amount=st.integers(1, 2**63 - 1), kind=st.sampled_from(["ms", "bytes"]))
-def test_what_is_shown_is_parsed_as_what_it_was(amount, kind):
+def test_a_shown_amount_is_parsed_back(amount, kind):
     assert units.parse(units.shown(amount, kind), kind, plain="ms" if kind == "ms" else "B") == amount
 
 
@@ -115,9 +115,9 @@ def test_what_is_shown_is_parsed_as_what_it_was(amount, kind):
     ],
     ids=" ".join,
 )
-def test_a_duration_that_is_none_is_told(arguments, expected):
-    told = error_line(CliRunner().invoke(app, arguments, prog_name="fenceline"), exit_code=2)
-    assert expected in told
+def test_an_invalid_duration_is_reported(arguments, expected):
+    line = error_line(CliRunner().invoke(app, arguments, prog_name="fenceline"), exit_code=2)
+    assert expected in line
 
 
 @pytest.mark.parametrize(("text", "expected"), [("30", 30), ("0.2", 0.2), ("1500ms", 1.5), ("2m", 120), ("0", 0)])

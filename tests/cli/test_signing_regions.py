@@ -77,6 +77,6 @@ def test_each_request_is_signed_for_the_region_that_it_goes_to(run, command):
 
 
 @pytest.mark.parametrize("command", [failover, verify])
-def test_a_region_whose_name_is_none_of_aws_is_signed_for_the_one_that_was_given(run, command):
+def test_a_region_with_a_name_unknown_to_aws_is_signed_for_the_given_one(run, command):
     names = ("a", "b")
     assert run(names, "--region", "us-east-1", *command(*names)) == {name: {"us-east-1"} for name in names}

@@ -34,10 +34,10 @@ def test_a_job_with_a_pyspark_that_is_too_old_says_which_it_needs(monkeypatch):
 
 
 def test_the_help_of_the_jobs_needs_no_spark():
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", _HELP], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
     ).stdout
-    assert "spark archive" in told
+    assert "spark archive" in ended
 
 
 _HELP = """

@@ -62,9 +62,9 @@ def loaded_by(*arguments, stdin=None):
         text=True,
         check=True,
     )
-    told = ended.stderr.splitlines()
-    start = max(n for n, line in enumerate(told) if line.isdecimal())
-    return set(told[start + 1 :]), int(told[start])
+    printed = ended.stderr.splitlines()
+    start = max(n for n, line in enumerate(printed) if line.isdecimal())
+    return set(printed[start + 1 :]), int(printed[start])
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["topic", "create", "--help"]], ids=" ".join)
@@ -135,7 +135,7 @@ def test_a_command_that_is_answered_loads_no_more_of_the_log_than_it_shows(url, 
 
 
 @pytest.mark.slow
-def test_what_the_codec_passes_over_is_there_for_whoever_asks():
+def test_modules_that_the_codec_skips_can_still_be_imported():
     program = (
         "import sys\n"
         "from fenceline_cli.codec_alone import load_codec\n"
@@ -143,10 +143,10 @@ def test_what_the_codec_passes_over_is_there_for_whoever_asks():
         "load_codec()\n"
         "assert 'fenceline.format.batch' in sys.modules and 'asyncio' not in sys.modules\n"
         "import aiokafka.util\n"
-        "told = aiokafka.util.NO_EXTENSIONS\n"
+        "flag = aiokafka.util.NO_EXTENSIONS\n"
         "assert 'asyncio' not in sys.modules\n"
         "assert callable(aiokafka.util.create_task) and 'asyncio' in sys.modules\n"
-        "assert told is aiokafka.util.NO_EXTENSIONS\n"
+        "assert flag is aiokafka.util.NO_EXTENSIONS\n"
         "assert not hasattr(aiokafka.util, 'bogus')\n"
         "from aiokafka import AIOKafkaConsumer\n"
         "assert AIOKafkaConsumer.__module__ == 'aiokafka.consumer.consumer' and aiokafka.__version__\n"
@@ -156,7 +156,7 @@ def test_what_the_codec_passes_over_is_there_for_whoever_asks():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_what_was_loaded_is_not_looked_through_for_garbage():
+def test_loaded_modules_are_frozen_for_the_garbage_collector():
     program = (
         "import gc\n"
         "from fenceline_cli.quiet_start import QuietStart\n"
@@ -205,9 +205,9 @@ def test_each_next_step_has_an_exit_code_that_help_states(monkeypatch, error, co
     monkeypatch.setattr("fenceline_cli.commands.topics.command.connect", connect)
 
     assert error_line(CliRunner().invoke(app, ["topic", "list"]), exit_code=code).startswith(f"{error.code}: ")
-    told = json.loads(error_line(CliRunner().invoke(app, ["topic", "list", "--json"]), exit_code=code))
-    assert told.items() >= error.problem().items()
-    assert told["what_to_do"]
+    problem = json.loads(error_line(CliRunner().invoke(app, ["topic", "list", "--json"]), exit_code=code))
+    assert problem.items() >= error.problem().items()
+    assert problem["what_to_do"]
     stated = [line.split() for line in lines(CliRunner().invoke(app, ["--help"])) if f"({error.next_step})" in line]
     assert [words[0] for words in stated] == [str(code)]
 
@@ -221,19 +221,19 @@ def test_each_next_step_has_an_exit_code_that_help_states(monkeypatch, error, co
         (["lock", "r", "--bogus", "--", "x", "--json"], 2, None),
     ],
 )
-def test_what_no_service_answered_is_told_as_json_too(arguments, code, expected):
+def test_an_error_without_a_service_is_json_too(arguments, code, expected):
     line = error_line(CliRunner().invoke(app, arguments, prog_name="fenceline"), exit_code=code)
     if expected is None:
         assert line.startswith("No such option")
         return
-    told = json.loads(line)
-    assert (told["code"], told["next_step"], told["status"]) == (expected[0], "fix", None)
-    assert told["detail"].startswith(expected[1])
+    problem = json.loads(line)
+    assert (problem["code"], problem["next_step"], problem["status"]) == (expected[0], "fix", None)
+    assert problem["detail"].startswith(expected[1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["--version"], ["check-store", "--data", "."]])
-def test_output_that_nobody_reads_is_no_error(tmp_path, arguments):
+def test_output_into_a_closed_pipe_is_no_error(tmp_path, arguments):
     read_end, write_end = os.pipe()
     os.close(read_end)
     command = [sys.executable, "-m", "fenceline_cli.main", *arguments]

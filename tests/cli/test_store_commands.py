@@ -75,9 +75,9 @@ def lost(tmp_path: Path) -> Path:
 
 def test_a_server_does_not_start_where_the_items_are_lost(fenceline: Fenceline, lost: Path) -> None:
     """Else a topic that is created now takes the name of one that has records."""
-    told = error_line(fenceline("dev", "--data", lost))
-    assert told.startswith(f"the objects have topics that no item names: {TOPIC}; ")
-    assert f"'fenceline rebuild --data {lost}'" in told
+    line = error_line(fenceline("dev", "--data", lost))
+    assert line.startswith(f"the objects have topics that no item names: {TOPIC}; ")
+    assert f"'fenceline rebuild --data {lost}'" in line
     assert "--region here'" in error_line(fenceline("dev", "--data", lost, "--region", "here"))
     assert fenceline("rebuild", "--data", lost).exit_code == 0
     assert fenceline("dev", "--data", lost).stdout == "serves\n"
@@ -144,12 +144,12 @@ def test_a_log_of_another_region_is_left_alone(fenceline: Fenceline, tmp_path: P
         lose_items(tmp_path)
     name, *more = command.split()
     before = stored(tmp_path, topic_id)
-    told = error_line(fenceline(name, "--data", tmp_path, *more))
-    assert "--region: region=local its_region=eu-west-1" in told
+    line = error_line(fenceline(name, "--data", tmp_path, *more))
+    assert "--region: region=local its_region=eu-west-1" in line
     assert stored(tmp_path, topic_id) == before
-    told = fenceline(name, "--data", tmp_path, "--region", "eu-west-1", *more)
-    assert told.exit_code == (1 if command == "compact t" else 0), told.output
-    assert "its_region" not in told.output
+    line = fenceline(name, "--data", tmp_path, "--region", "eu-west-1", *more)
+    assert line.exit_code == (1 if command == "compact t" else 0), line.output
+    assert "its_region" not in line.output
 
 
 def test_compact_says_which_views_have_another_order_than_the_topic(fenceline: Fenceline, tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_compact_says_which_views_have_another_order_than_the_topic(fenceline: F
     with opened(tmp_path) as log:
         log.topics.alter(TOPIC, config={"compaction.order": "timestamp", "delete.retention.ms": -1})
         log.append(TOPIC, 1, AppendRequest.of_records([record]))
-    told = fenceline("compact", "--data", tmp_path, TOPIC, "--json")
-    assert [row["compaction_horizon"] for row in json.loads(told.stdout)] == [1, 1]
-    assert told.exit_code == 1
-    assert f"append one, then compact: topic={TOPIC} partitions=[0]" in " ".join(told.stderr.split())
+    result = fenceline("compact", "--data", tmp_path, TOPIC, "--json")
+    assert [row["compaction_horizon"] for row in json.loads(result.stdout)] == [1, 1]
+    assert result.exit_code == 1
+    assert f"append one, then compact: topic={TOPIC} partitions=[0]" in " ".join(result.stderr.split())
 
 
 def test_only_some_of_many_lost_topics_are_named(fenceline: Fenceline, tmp_path: Path) -> None:
@@ -180,18 +180,18 @@ def test_only_some_of_many_lost_topics_are_named(fenceline: Fenceline, tmp_path:
     assert len(set(names.split(", ")) & set("abcd")) == 3
 
 
-def test_verify_tells_of_topics_that_no_item_knows(fenceline: Fenceline, lost: Path) -> None:
+def test_verify_reports_topics_without_items(fenceline: Fenceline, lost: Path) -> None:
     """Also beside a newer one of the same name."""
     with opened(lost) as log:
         log.topics.create(TOPIC)
     for names in ([], [TOPIC]):
         run = fenceline("verify", "--data", lost, "--json", *names)
         assert run.exit_code == 1
-        whole, told = json.loads(run.stdout)
+        whole, gone = json.loads(run.stdout)
         assert (whole["topic"], whole["partition"], whole["broken_at"]) == (TOPIC, 0, None)
-        assert (told["topic"], told["partition"], told["broken_at"]) == (TOPIC, None, 0)
-        assert "partitions=2" in told["problem"]
-        assert f"'fenceline rebuild --data {lost}'" in told["problem"]
+        assert (gone["topic"], gone["partition"], gone["broken_at"]) == (TOPIC, None, 0)
+        assert "partitions=2" in gone["problem"]
+        assert f"'fenceline rebuild --data {lost}'" in gone["problem"]
     lines = fenceline("verify", "--data", lost).stdout.splitlines()
     assert [line.split("\t")[1] for line in lines] == ["partition", "0", "all"]
     assert (
@@ -201,13 +201,13 @@ def test_verify_tells_of_topics_that_no_item_knows(fenceline: Fenceline, lost: P
     )
 
 
-def test_verify_of_a_lost_topic_by_its_name_tells_of_it(fenceline: Fenceline, lost: Path) -> None:
+def test_verify_reports_a_lost_topic_given_by_name(fenceline: Fenceline, lost: Path) -> None:
     assert [row["topic"] for row in json.loads(fenceline("verify", "--data", lost, "--json", TOPIC).stdout)] == [TOPIC]
     assert "no topic other" in error_line(fenceline("verify", "--data", lost, "other"))
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_verify_tells_of_records_whose_topic_object_is_lost(fenceline: Fenceline, lost: Path, is_damaged: bool) -> None:
+def test_verify_reports_records_whose_topic_object_is_lost(fenceline: Fenceline, lost: Path, is_damaged: bool) -> None:
     with opened(lost) as log:
         objects = log.context.objects
         topic_id = next(one.topic_id for one in lost_topics(log.context))
@@ -216,9 +216,9 @@ def test_verify_tells_of_records_whose_topic_object_is_lost(fenceline: Fenceline
             objects.create(keys.topic_key(topic_id, 0), b"{", {})
     run = fenceline("verify", "--data", lost, "--json")
     assert run.exit_code == 1
-    (told,) = json.loads(run.stdout)
-    assert told["topic"] == topic_id
-    assert "restore it from a backup" in told["problem"]
+    (row,) = json.loads(run.stdout)
+    assert row["topic"] == topic_id
+    assert "restore it from a backup" in row["problem"]
 
 
 def test_rebuild_says_what_is_gone_and_names_topics_that_had_one_name(fenceline: Fenceline, lost: Path) -> None:
@@ -241,15 +241,15 @@ def test_rebuild_says_what_is_gone_and_names_topics_that_had_one_name(fenceline:
 
 
 def test_rebuild_and_verify_say_in_their_help_what_they_lean_on(fenceline: Fenceline) -> None:
-    told = " ".join(fenceline("rebuild", "--help").stdout.split())
-    assert "Subscriptions, group offsets, sessions and ownerships are not in the log, and are gone" in told
+    printed = " ".join(fenceline("rebuild", "--help").stdout.split())
+    assert "Subscriptions, group offsets, sessions and ownerships are not in the log, and are gone" in printed
     assert "must be allowed to write to a directory" in " ".join(fenceline("verify", "--help").stdout.split())
 
 
-def test_rebuild_and_whoever_else_works_on_a_directory_keep_apart(fenceline: Fenceline, lost: Path) -> None:
+def test_rebuild_and_a_server_exclude_each_other_on_a_directory(fenceline: Fenceline, lost: Path) -> None:
     with opened(lost), opened(lost):
-        told = error_line(fenceline("rebuild", "--data", lost))
-        assert told == f"a server, or another command, is running on {lost}; end it first, then try again"
+        line = error_line(fenceline("rebuild", "--data", lost))
+        assert line == f"a server, or another command, is running on {lost}; end it first, then try again"
     objects, items = open_directory(lost, now_ms=lambda: 0, is_alone=True)
     assert error_line(fenceline("dev", "--data", lost)).startswith(f"a rebuild is running on {lost}; ")
     objects.close()
@@ -258,16 +258,16 @@ def test_rebuild_and_whoever_else_works_on_a_directory_keep_apart(fenceline: Fen
 
 
 @pytest.mark.parametrize("command", ["dev", "verify", "rebuild"])
-def test_a_damaged_file_is_told_with_what_to_do(fenceline: Fenceline, lost: Path, command: str) -> None:
+def test_a_damaged_file_is_reported_with_the_remedy(fenceline: Fenceline, lost: Path, command: str) -> None:
     (lost / "items.sqlite3").write_bytes(b"\x17" * 20_000)
-    told = error_line(fenceline(command, "--data", lost))
-    assert "end every server, move it (and its -wal and -shm) away, then 'fenceline rebuild --data DIR'" in told
-    assert told.endswith(f"path={lost / 'items.sqlite3'}")
+    line = error_line(fenceline(command, "--data", lost))
+    assert "end every server, move it (and its -wal and -shm) away, then 'fenceline rebuild --data DIR'" in line
+    assert line.endswith(f"path={lost / 'items.sqlite3'}")
     (lost / "objects.sqlite3").write_bytes(b"\x17" * 20_000)
     assert "end every server, and restore it from a backup" in error_line(fenceline(command, "--data", lost))
 
 
-def test_damage_that_is_met_later_is_told_with_what_to_do(fenceline: Fenceline, lost: Path) -> None:
+def test_damage_found_later_is_reported_with_the_remedy(fenceline: Fenceline, lost: Path) -> None:
     assert fenceline("rebuild", "--data", lost).exit_code == 0
     file = lost / "items.sqlite3"
     file.write_bytes(file.read_bytes()[:4096] + b"\x17" * (file.stat().st_size - 4096))
@@ -286,7 +286,7 @@ def without_rights() -> Iterator[None]:
         os.seteuid(before)
 
 
-def test_a_directory_that_may_not_be_written_to_is_told_by_verify(fenceline: Fenceline) -> None:
+def test_verify_reports_a_read_only_directory(fenceline: Fenceline) -> None:
     with tempfile.TemporaryDirectory() as name:  # readable by all users, unlike the fixture's
         directory = Path(name)
         with opened(directory) as log:
@@ -295,14 +295,14 @@ def test_a_directory_that_may_not_be_written_to_is_told_by_verify(fenceline: Fen
         for path in [*directory.iterdir(), directory]:
             path.chmod(0o555 if path.is_dir() else 0o444)
         with without_rights():
-            told = error_line(fenceline("verify", "--data", directory))
+            refusal = error_line(fenceline("verify", "--data", directory))
         directory.chmod(0o755)
-        assert told.startswith("the database can't be opened: attempt to write a readonly database; ")
+        assert refusal.startswith("the database can't be opened: attempt to write a readonly database; ")
         (directory / NAME).unlink()
         directory.chmod(0o555)
         with without_rights():
             untouched = error_line(fenceline("verify", "--data", directory))
         directory.chmod(0o755)
     assert untouched.startswith("the data directory can't be used: Permission denied; ")
-    for line in (told, untouched):
+    for line in (refusal, untouched):
         assert "let this user write to the directory and its files (verify needs that, too" in line

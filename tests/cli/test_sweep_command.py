@@ -43,9 +43,9 @@ def run(*arguments: Any) -> Any:
 def test_a_sweep_goes_over_everything_once_and_counts_what_it_did(data: tuple[Path, Log]) -> None:
     result = run("sweep", "--data", data[0], "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert (told["topics"], told["partitions"], told["log_starts"], told["states"]) == (1, 1, 1, 1)
-    assert told["is_whole"]
+    printed = json.loads(result.stdout)
+    assert (printed["topics"], printed["partitions"], printed["log_starts"], printed["states"]) == (1, 1, 1, 1)
+    assert printed["is_whole"]
     assert data[1].partitions.offsets(TOPIC, 0).bounds.log_start_offset == 1
     columns = dict(
         zip(*(line.split("\t") for line in run("sweep", "--data", data[0]).stdout.splitlines()), strict=True)
@@ -53,7 +53,7 @@ def test_a_sweep_goes_over_everything_once_and_counts_what_it_did(data: tuple[Pa
     assert (columns["log_starts"], columns["result"]) == ("0", "whole")
 
 
-def test_what_went_wrong_is_told_line_by_line_and_by_the_exit_code(data: tuple[Path, Log]) -> None:
+def test_each_problem_is_a_line_on_stderr_and_the_exit_code_is_1(data: tuple[Path, Log]) -> None:
     path, log = data
     log.context.objects.create(keys.segment_key(log.topics.get(TOPIC).topic_id, 0, 5), b"damaged", {})
     result = run("sweep", "--data", path)
@@ -62,7 +62,7 @@ def test_what_went_wrong_is_told_line_by_line_and_by_the_exit_code(data: tuple[P
     assert line.startswith(f"error: topic={TOPIC} partition=0: ")
 
 
-def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     result = run("sweep", "--data", tmp_path / "none")
     assert result.exit_code == 1
     assert "no such directory" in result.stderr
@@ -101,7 +101,7 @@ def test_a_run_of_the_loop_leaves_its_place_before_another_process_may_take_the_
             rival.begin(pause_ms=100)  # and gets nowhere
             service.items.on_call = passes
 
-    monkeypatch.setattr(sweep_loop, "sweep", lambda *told, **options: runs.append(sweep(*told, **options)))
+    monkeypatch.setattr(sweep_loop, "sweep", lambda *args, **options: runs.append(sweep(*args, **options)))
     service.items.on_call = passes
     loop = SweepLoop(service.another(), pause_ms=100)
     loop.start()
@@ -115,7 +115,7 @@ def test_a_run_of_the_loop_leaves_its_place_before_another_process_may_take_the_
 
 
 @pytest.mark.slow  # several rounds, each with its pauses
-def test_the_loop_tells_a_problem_once_and_goes_on(live_service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_loop_reports_a_problem_once_and_goes_on(live_service: Service, capfd: pytest.CaptureFixture[str]) -> None:
     live_service.objects.always("create", is_unavailable, "clock/")
     live_service.log.topics.alter(TOPIC, config={"retention.bytes": 0})
     append(live_service.log, "a")

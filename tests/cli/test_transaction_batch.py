@@ -70,7 +70,7 @@ def batches_of(*pages, records_max=1_000):
 # Batches
 
 
-def test_what_has_come_is_one_batch_over_several_partitions():
+def test_pages_of_several_partitions_are_one_batch():
     found = batches_of(page(0, 5, 6), page(1, 0, position=3), page(0, 7))
     assert found == [([(0, 5), (0, 6), (1, 0), (0, 7)], {0: 8, 1: 3})]
 
@@ -119,10 +119,10 @@ def test_an_error_of_the_reader_comes_after_what_it_had_read():
 def test_a_service_that_is_away_is_tried_again_where_the_reading_was(monkeypatch):
     monkeypatch.setattr(transaction_batch, "_PAUSE_S", 0.001)
     away = StoreUnavailableError("no connection")
-    told = []
-    with Feed(PagesReader(page(0, 0), away, away, page(0, 1)), 1, on_away=told.append) as feed:
+    outages = []
+    with Feed(PagesReader(page(0, 0), away, away, page(0, 1)), 1, on_away=outages.append) as feed:
         assert [batch.offsets for batch in feed.batches()] == [{0: 1}, {0: 2}]
-    assert told == [away, away]
+    assert outages == [away, away]
     with Feed(PagesReader(page(0, 0), away), 1) as feed, pytest.raises(StoreUnavailableError):
         list(feed.batches())
 
@@ -138,14 +138,14 @@ def test_a_loss_ends_a_feed_that_waits_and_one_that_has_more():
         next(each)
 
 
-def test_a_feed_that_is_over_does_not_tell_that_its_client_was_closed():
-    told, error = [], SessionSeveredError("severed")
-    feed = Feed(PagesReader(StoreUnavailableError("bad file descriptor")), 1, on_away=told.append)
+def test_an_ended_feed_does_not_report_its_closed_client():
+    outages, error = [], SessionSeveredError("severed")
+    feed = Feed(PagesReader(StoreUnavailableError("bad file descriptor")), 1, on_away=outages.append)
     feed.fail(error)
     with feed, pytest.raises(SessionSeveredError):
         list(feed.batches())
     feed._thread.join(10)
-    assert (told, feed._thread.is_alive()) == ([], False)
+    assert (outages, feed._thread.is_alive()) == ([], False)
 
 
 def test_a_feed_that_is_left_reads_no_further(monkeypatch):
@@ -193,7 +193,7 @@ def test_a_record_that_no_line_can_carry_is_refused_with_its_place(format_, reco
 
 
 @pytest.mark.parametrize("format_", ["value", "key-value", "json"])
-def test_what_a_format_carries_comes_back_as_it_was(format_):
+def test_a_format_prints_records_that_it_reads_back(format_):
     whole = [stored(0, b"a\tb", b"k"), stored(1, b"", b""), stored(2, b"\xff\xfe", b"\xff")]
     if format_ == "json":
         whole += [
@@ -246,7 +246,7 @@ def test_a_command_need_not_read_and_may_print_far_more_than_a_pipe_holds():
 
 
 @pytest.mark.slow
-def test_what_a_command_leaves_behind_prints_too_late(tmp_path):
+def test_output_of_a_process_left_behind_is_dropped(tmp_path):
     """It shares the file: what it prints must not replace what was printed in time."""
     go = tmp_path / "go"
     program = (
@@ -265,7 +265,7 @@ def test_what_a_command_leaves_behind_prints_too_late(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "exit_code", "told"),
+    ("command", "exit_code", "expected"),
     [
         (["sh", "-c", "echo x; exit 3"], 3, "the command sh ended with exit code 3"),
         (["sh", "-c", "kill -9 $$"], 137, "the command sh ended with exit code 137"),
@@ -274,10 +274,10 @@ def test_what_a_command_leaves_behind_prints_too_late(tmp_path):
     ],
     ids=str,
 )
-def test_a_command_that_fails_is_an_error_with_its_code(command, exit_code, told):
+def test_a_command_that_fails_is_an_error_with_its_code(command, exit_code, expected):
     with pytest.raises(BatchError) as failed, run_on(command):
         pass
-    assert (failed.value.exit_code, str(failed.value)) == (exit_code, told)
+    assert (failed.value.exit_code, str(failed.value)) == (exit_code, expected)
 
 
 @pytest.mark.slow
@@ -323,7 +323,7 @@ def test_a_second_signal_waits_for_nothing():
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_what_is_held_back_has_an_end(monkeypatch):
+def test_a_held_back_signal_interrupts_after_a_grace_period(monkeypatch):
     monkeypatch.setattr("fenceline_cli.commands.transactions.batch_command.COMMIT_GRACE_S", 0.001)
     with Signals() as signals:
         signals.hold_back()

@@ -135,7 +135,7 @@ def test_killed_at_any_moment_and_started_again_it_repeats_nothing_and_leaves_no
     assert group_offsets(client, topic) == {0: 300, 1: 300}
 
 
-def test_killed_amid_a_command_it_processes_the_batch_again_and_the_command_is_heard_no_more(
+def test_a_run_killed_amid_its_command_processes_the_batch_again_without_the_late_output(
     start, client, topic, written, tmp_path
 ):
     give(client, topic, 10)
@@ -176,8 +176,8 @@ def test_a_signal_aborts_the_open_transaction_at_once(start, client, topic, targ
     count = sum(one.offset for one in client.committed_offsets("g", topic=topic))
     assert len(written()) == count * LENGTH
     if "may have been" not in err:  # else its commit was not answered in time
-        told = transaction_loop.Progress(transactions=count, read=count, written=count * LENGTH)
-        assert err.endswith(f"{told}\n")
+        progress = transaction_loop.Progress(transactions=count, read=count, written=count * LENGTH)
+        assert err.endswith(f"{progress}\n")
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -199,10 +199,10 @@ def test_a_later_run_takes_over_from_one_that_waits(start, client, topic, target
     earlier = start()
     wait_until(lambda: len(written()) == 4)
     later = start(*options)
-    _, told = earlier.communicate(timeout=PATIENCE_S)
+    _, printed = earlier.communicate(timeout=PATIENCE_S)
     assert earlier.returncode == 1
-    assert "(a later run has taken over" in told
-    assert len(told.splitlines()) == 1
+    assert "(a later run has taken over" in printed
+    assert len(printed.splitlines()) == 1
     give(client, topic, 4, start=4)
     wait_until(lambda: len(written()) == 8)
     later.terminate()
@@ -229,13 +229,13 @@ def test_a_run_that_was_stopped_and_taken_over_writes_nothing_when_it_goes_on(
         assert later.wait(PATIENCE_S) == 0
     finally:
         earlier.send_signal(signal.SIGCONT)
-    _, told = earlier.communicate(timeout=PATIENCE_S)
+    _, printed = earlier.communicate(timeout=PATIENCE_S)
     assert earlier.returncode == 1
-    assert "(a later run has taken over" in told
+    assert "(a later run has taken over" in printed
     assert_each_once(written())
 
 
-def test_what_another_producer_has_not_committed_is_not_processed(start, client, topic, written):
+def test_uncommitted_input_is_not_processed(start, client, topic, written):
     with client.transactional_producer(f"{topic}-in") as producer:
         for outcome in ("commit", "abort"):
             with producer.transaction() as txn:
@@ -249,7 +249,7 @@ def test_what_another_producer_has_not_committed_is_not_processed(start, client,
     assert written() == ["commit"]
 
 
-def test_what_a_command_says_on_stderr_is_seen(start, client, topic):
+def test_stderr_of_the_command_is_passed_on(start, client, topic):
     give(client, topic, 2)
     process = start("--once", "--json", command=["sh", "-c", "echo careful >&2; cat"])
     out, err = process.communicate(timeout=PATIENCE_S)
@@ -258,9 +258,9 @@ def test_what_a_command_says_on_stderr_is_seen(start, client, topic):
 
 def test_a_server_that_is_away_ends_it_as_other_commands_and_it_goes_on_later(start, topic):
     process = start("--once", "--url", "http://127.0.0.1:1")
-    _, told = process.communicate(timeout=PATIENCE_S)
+    _, printed = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
-    assert "start a server with 'fenceline dev --data DIR'" in told
+    assert "start a server with 'fenceline dev --data DIR'" in printed
 
 
 def test_a_follower_of_committed_records_waits_for_what_is_not_decided(url, client, topic):

@@ -72,11 +72,11 @@ def run(*given, command="cat", target="u"):
     return CliRunner().invoke(app, [*words, "--", *shlex.split(command)])
 
 
-def test_what_a_command_prints_is_committed_with_the_offsets_of_what_it_read(service):
+def test_output_is_committed_with_the_offsets_of_its_input(service):
     service.fill(b"a", b"b")
     service.fill(b"c", partition=1)
-    (told,) = lines(run(command="tr a-z A-Z"))
-    assert told.endswith(" committed, 3 records read and 3 written")
+    (printed,) = lines(run(command="tr a-z A-Z"))
+    assert printed.endswith(" committed, 3 records read and 3 written")
     assert sorted(written(service)) == [b"A", b"B", b"C"]
     assert group(service) == {0: 2, 1: 1}
     assert {body["group"] for body in service.values("commitTransactionOffsets")} == {"g"}
@@ -87,15 +87,15 @@ def test_a_second_run_goes_on_where_the_first_one_ended(service):
     lines(run())
     assert lines(run()) == ["0 transactions were committed, 0 records read and 0 written"]
     service.fill(b"c")
-    told = json.loads(run("--json").stdout)
-    assert told == {"transactional_id": "g:u", "transactions": 1, "read": 1, "written": 1}
+    printed = json.loads(run("--json").stdout)
+    assert printed == {"transactional_id": "g:u", "transactions": 1, "read": 1, "written": 1}
     assert written(service) == [b"a", b"b", b"c"]
 
 
 def test_batches_are_as_long_as_they_may_be_each_with_a_transaction_and_a_command(service):
     service.fill(*(b"%d" % number for number in range(10)))
-    told = lines(run("--batch", 4, command="wc -l"))
-    assert told == ["3 transactions were committed, 10 records read and 3 written"]
+    printed = lines(run("--batch", 4, command="wc -l"))
+    assert printed == ["3 transactions were committed, 10 records read and 3 written"]
     assert [int(value) for value in written(service)] == [4, 4, 2]
     committed = [one["offset"] for body in service.values("commitTransactionOffsets") for one in body["offsets"]]
     assert committed == [4, 8, 10]
@@ -166,32 +166,32 @@ def test_only_committed_records_are_read(service):
 
 
 @pytest.mark.parametrize(
-    ("command", "exit_code", "told"),
+    ("command", "exit_code", "expected"),
     [
         ("sh -c 'cat; exit 3'", 3, "the command sh ended with exit code 3, so its batch was aborted"),
         ("sh -c 'kill -9 $$'", 137, "the command sh ended with exit code 137, so its batch was aborted"),
         ("/no/such/command", 127, "the command /no/such/command cannot be run: No such file or directory"),
     ],
 )
-def test_a_command_that_fails_commits_nothing_and_passes_its_code_on(service, command, exit_code, told):
+def test_a_command_that_fails_commits_nothing_and_passes_its_code_on(service, command, exit_code, expected):
     service.fill(b"a")
-    assert last_line(run(command=command), exit_code).startswith(told)
+    assert last_line(run(command=command), exit_code).startswith(expected)
     assert (written(service), group(service)) == ([], {})
     lines(run())
     assert written(service) == [b"a"]
 
 
-def test_a_code_is_told_as_json_too(service):
+def test_an_exit_code_is_reported_as_json_too(service):
     service.fill(b"a")
-    told = json.loads(last_line(run("--json", command="sh -c 'exit 2'"), 2))
-    assert (told["code"], told["exit_code"]) == ("COMMAND_FAILED", 2)
+    problem = json.loads(last_line(run("--json", command="sh -c 'exit 2'"), 2))
+    assert (problem["code"], problem["exit_code"]) == ("COMMAND_FAILED", 2)
 
 
-def test_what_was_committed_before_a_failure_stays_and_is_told(service, tmp_path):
+def test_transactions_committed_before_a_failure_stay_and_are_counted(service, tmp_path):
     service.fill(b"a", b"b", b"c")
     command = f"sh -c 'cat; if test -e {tmp_path}/once; then exit 9; fi; touch {tmp_path}/once'"
-    told = last_line(run("--batch", 2, command=command), 9)
-    assert told.endswith("; 1 transaction was committed, 2 records read and 2 written before")
+    line = last_line(run("--batch", 2, command=command), 9)
+    assert line.endswith("; 1 transaction was committed, 2 records read and 2 written before")
     assert (written(service), group(service)) == ([b"a", b"b"], {0: 2})
 
 
@@ -225,11 +225,11 @@ def test_json_copies_every_record(service):
 
 
 @pytest.mark.parametrize("record", WHOLE, ids=str)
-def test_what_no_line_can_carry_is_refused_and_nothing_of_its_batch_is_processed(service, record, tmp_path):
+def test_a_record_that_no_line_can_carry_stops_its_whole_batch(service, record, tmp_path):
     service.fill(b"a", record)
-    told = last_line(run(command=f"touch {tmp_path}/ran"))
-    assert "the record at offset 1 of t/0 " in told
-    assert told.endswith("use --format json, which carries every record")
+    line = last_line(run(command=f"touch {tmp_path}/ran"))
+    assert "the record at offset 1 of t/0 " in line
+    assert line.endswith("use --format json, which carries every record")
     assert (written(service), group(service), list(tmp_path.iterdir())) == ([], {}, [])
 
 
@@ -242,9 +242,9 @@ def test_keys_pass_before_a_tab(service):
 def test_output_that_is_no_record_aborts_its_transaction(service):
     service.fill(b"a")
     command = """sh -c 'echo "{\\"value\\": \\"x\\"}"; echo nonsense'"""
-    told = last_line(run("--format", "json", command=command))
-    assert told.startswith("in the command's output, line 2: the line is not JSON")
-    assert told.endswith("; its batch was aborted")
+    line = last_line(run("--format", "json", command=command))
+    assert line.startswith("in the command's output, line 2: the line is not JSON")
+    assert line.endswith("; its batch was aborted")
     assert (written(service), group(service)) == ([], {})
 
 
@@ -259,7 +259,7 @@ def test_a_lost_answer_to_a_commit_repeats_nothing(service):
 
 
 @pytest.mark.parametrize(
-    ("operation", "error", "exit_code", "told"),
+    ("operation", "error", "exit_code", "expected"),
     [
         (
             "createProducerId",
@@ -284,22 +284,22 @@ def test_a_lost_answer_to_a_commit_repeats_nothing(service):
         ("commitTransactionOffsets", errors.CorruptLogError("damaged"), 5, "CORRUPT_LOG: damaged"),
     ],
 )
-def test_a_refusal_ends_it_with_nothing_committed(service, operation, error, exit_code, told):
+def test_a_refusal_ends_it_with_nothing_committed(service, operation, error, exit_code, expected):
     service.fill(b"a")
     service.faults[operation] = [answers(error)]
-    assert last_line(run(), exit_code).startswith(told)
+    assert last_line(run(), exit_code).startswith(expected)
     assert (written(service), group(service)) == ([], {})
 
 
-def test_records_that_retention_has_taken_are_told_and_not_passed_over(service):
+def test_input_deleted_by_retention_is_an_error_and_not_skipped(service):
     service.fill(b"a", b"b")
     lines(run())
     service.fill(b"c", b"d")
     # Retention comes after the look at the group's offsets: that look shows no offset below the log's start.
     service.faults["readRecords"] = [lambda carry_out: (service.outside.trim("t", 0, 3), carry_out())[1]] * 2
-    told = last_line(run())
-    assert told.startswith("OFFSET_OUT_OF_RANGE: ")
-    assert "'fenceline subscription seek t g earliest'" in told
+    line = last_line(run())
+    assert line.startswith("OFFSET_OUT_OF_RANGE: ")
+    assert "'fenceline subscription seek t g earliest'" in line
 
 
 @pytest.mark.parametrize("given", [["--in", "none"], ["--out", "none"]], ids=" ".join)

@@ -166,7 +166,7 @@ def committed(wire):
     wire.service.items.write([Put(keys.once_item(app_id[1]), dict(members), 1, expected=None)])
 
 
-def test_what_an_application_has_committed_is_shown(wire, run, committed):
+def test_the_committed_version_of_an_application_is_shown(wire, run, committed):
     assert [line.split("\t") for line in lines(run("txn", "once", "spark.q:1"))] == [
         ["app_id", "spark.q:1"],
         ["version", "7"],
@@ -178,7 +178,7 @@ def test_what_an_application_has_committed_is_shown(wire, run, committed):
     assert {method for method, _, _ in asked(wire)} == {"GET"}
 
 
-def test_what_an_application_has_committed_is_forgotten_once_it_is_confirmed(wire, run, committed):
+def test_a_committed_version_is_forgotten_after_confirmation(wire, run, committed):
     refused = run("txn", "once", "spark.q:1", "--delete")
     assert refused.exit_code == output.EXIT_FAILED
     assert "say --yes" in error_line(refused)
@@ -189,7 +189,7 @@ def test_what_an_application_has_committed_is_forgotten_once_it_is_confirmed(wir
     assert line == "nothing to forget: spark.q:1 has committed no version"
 
 
-def test_what_was_forgotten_is_printed_as_json(run, committed):
+def test_a_forgotten_version_is_printed_as_json(run, committed):
     forgotten = json.loads(run("txn", "once", "spark.q:1", "--delete", "--yes", "--json").stdout)
     assert forgotten == {"forgotten": MARK}
 
@@ -314,7 +314,7 @@ def test_producers_are_described_by_partition(wire, run):
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else value,
 )
-def test_what_hangs_is_told_with_the_command_that_ends_it(wire, run, owner, why):
+def test_a_hanging_transaction_is_listed_with_the_command_that_ends_it(wire, run, owner, why):
     """Each case of "Hanging": the id is gone, has another producer id, or is past the epoch."""
     send(wire, ProducerPair(1001, 0))
     begin(wire, before=8)
@@ -349,7 +349,7 @@ def test_a_command_names_the_service_that_it_was_found_on(run, hanging, monkeypa
     assert one["command"].endswith(" --producer-epoch 3")
 
 
-def test_what_is_ended_while_it_is_looked_at_does_not_hang(wire, run):
+def test_a_transaction_that_ends_during_the_search_does_not_hang(wire, run):
     begin(wire)
 
     def end(_sent, carry_out):
@@ -426,7 +426,7 @@ def test_aborting_takes_a_yes(wire, run, hanging, monkeypatch, options_):
 
 
 @pytest.mark.parametrize("state", ["none", "ended", "another epoch's"])
-def test_what_is_not_open_is_refused_by_the_service_without_a_question(wire, run, state):
+def test_the_service_refuses_to_abort_a_transaction_that_is_not_open(wire, run, state):
     if state != "none":
         begin(wire, PAIR if state == "ended" else PAIR._replace(producer_epoch=2))
     if state == "ended":
@@ -442,7 +442,7 @@ def test_a_table_on_a_narrow_terminal_cuts_no_name_short(monkeypatch, capsys):
     assert (shown.count("x"), "…" in shown) == (100, False)
 
 
-def test_a_terminal_is_told_that_nothing_hangs(monkeypatch, capsys):
+def test_a_terminal_shows_that_no_transaction_hangs(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     transactions._print_hanging([], "http://there:1")
     assert capsys.readouterr().out == "no transaction hangs\n"

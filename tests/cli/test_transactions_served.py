@@ -109,8 +109,8 @@ def test_an_open_transaction_is_listed_described_and_in_the_partitions_producers
 
 
 def test_fencing_aborts_what_is_open_and_keeps_what_was_committed(run, consume, opened, transactional_id):
-    told = run("txn", "fence", transactional_id).stdout
-    assert " before=Ongoing: its transaction of 1 partition and 0 groups, begun at " in told
+    printed = run("txn", "fence", transactional_id).stdout
+    assert " before=Ongoing: its transaction of 1 partition and 0 groups, begun at " in printed
     assert consume() == "abd"
     assert "before=Empty: it had no open transaction" in run("txn", "fence", transactional_id).stdout
     opened.outcome = "aborted"
@@ -122,7 +122,7 @@ def test_an_open_transaction_does_not_hang_and_is_not_aborted_as_such(run, opene
     assert error_line(run("txn", "abort", topic, "-p", 0, *pair, "--yes")).startswith("INVALID_TXN_STATE: ")
 
 
-def test_what_hangs_is_found_and_ended_by_the_command_that_is_printed(run, consume, data, topic, url):
+def test_a_hanging_transaction_is_ended_by_the_printed_command(run, consume, data, topic, url):
     """Damage: the items of its coordinator are gone."""
     with Client(url) as client, client.transactional_producer(transactional_id := f"{topic}-id") as producer:
         txn = producer.transaction()

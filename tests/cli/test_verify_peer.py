@@ -72,7 +72,7 @@ def changed(region, offset, **members):
     region.change_pages(change)
 
 
-def test_equal_regions_are_told_origin_by_origin(run, regions):
+def test_equal_regions_are_listed_origin_by_origin(run, regions):
     assert [line.split("\t") for line in lines(run("verify", "t", *PEER))] == [
         list(verify_peer.COLUMNS),
         ["t", "0", "a", topic_id(regions, "a"), "1", "7", "7", "equal"],
@@ -104,7 +104,7 @@ def test_all_topics_that_name_the_peer_are_compared(run, regions):
     ({"value": "b3RoZXI="}, "DIFFERS: number 5 differs: offset 4 in a, offset 8 in b"),
     ({}, "DIFFERS: b lacks number 5, which is in a at offset 4"),
 ], ids=["another value", "lacking"])  # fmt: skip
-def test_the_first_number_that_differs_is_told_and_the_exit_code_is_1(run, regions, change, expected):
+def test_the_first_difference_is_printed_and_the_exit_code_is_1(run, regions, change, expected):
     changed(regions["b"], 8, **change)
     result = run("verify", "t", *PEER)
     assert result.exit_code == 1
@@ -114,7 +114,7 @@ def test_the_first_number_that_differs_is_told_and_the_exit_code_is_1(run, regio
     assert row["problem"] == expected.removeprefix("DIFFERS: ")
 
 
-def test_what_was_given_up_is_found_in_its_marker(run, empty):
+def test_skipped_records_are_found_in_their_marker(run, empty):
     """Region c's records are in both; b gave two of them up, which c had trimmed before b took them."""
     a, b = (one.region for one in empty.values())
     c = b.peers["c"].log
@@ -166,7 +166,7 @@ def test_a_link_that_stopped_at_a_gap_is_a_difference(run, empty, lacking, havin
     )
 
 
-def test_what_a_region_never_took_is_a_difference_and_what_it_trimmed_is_none(run, empty):
+def test_missing_records_differ_and_trimmed_ones_do_not(run, empty):
     a, b = (one.region for one in empty.values())
     b.append("1", topic="t")
     assert run("verify", "t", *PEER).exit_code == 1
@@ -200,7 +200,7 @@ def test_a_topic_that_only_the_peer_has_is_a_difference(run, regions):
         (("none", *PEER), "UNKNOWN_TOPIC_OR_PARTITION", 1),
     ],
 )
-def test_what_cannot_be_compared_is_told_in_one_line(run, regions, arguments, expected, exit_code):
+def test_a_comparison_that_cannot_run_is_reported_in_one_line(run, regions, arguments, expected, exit_code):
     assert expected in error_line(run("verify", *arguments), exit_code=exit_code)
 
 
@@ -209,7 +209,7 @@ def test_a_topic_of_other_regions_is_not_compared(run, regions):
     assert "topic t is not connected with b" in error_line(run("verify", "t", *PEER))
 
 
-def test_a_service_of_before_regions_is_named(run, regions):
+def test_a_service_older_than_regions_is_named(run, regions):
     regions["b"].change_pages(lambda page: [one.pop("number") for one in page["records"]])
     assert "the service of b knows no numbers of records; upgrade it first" in last_line(run("verify", "t", *PEER))
 
@@ -244,6 +244,6 @@ def take_from(region, name, log):
 
 def test_a_peer_that_does_not_answer_is_named_with_its_option(run, regions):
     regions["b"].is_down = True
-    told = error_line(run("verify", "t", *PEER), exit_code=3)
-    assert told.startswith("STORE_UNAVAILABLE: region b: ")
-    assert told.endswith("(start the server of region b, or name another with --peer b=URL)")
+    line = error_line(run("verify", "t", *PEER), exit_code=3)
+    assert line.startswith("STORE_UNAVAILABLE: region b: ")
+    assert line.endswith("(start the server of region b, or name another with --peer b=URL)")

@@ -45,7 +45,7 @@ WRITES = {
 }
 
 
-def told(body: Mapping[str, Any]) -> bytes:
+def json_answer(body: Mapping[str, Any]) -> bytes:
     return answer(200, json.dumps(body).encode())
 
 
@@ -121,7 +121,7 @@ def dynamo(items: OpenItems) -> DynamoItemStore:
     ],
     ids=lambda value: value[-60:] if isinstance(value, bytes) else None,
 )
-def test_a_write_is_sent_once_and_its_answer_is_told(
+def test_a_write_is_sent_once_and_its_answer_raised(
     faulty: Faulty, store: DynamoItemStore, write: str, trouble: Any, fact: type[StoreFact]
 ) -> None:
     faulty.answers = [trouble]
@@ -176,7 +176,11 @@ def test_a_client_that_repeats_requests_is_refused() -> None:
 
 ROW = {"pk": {"S": "p"}, "sk": {"S": "a"}, "version": {"N": "7"}, "value": {"M": {"n": {"N": "9007199254740993"}}}}
 ITEM = Item(A, 7, {"n": 9007199254740993})
-PAGES = {"one": told({"Item": ROW}), "two": told({"Responses": {"table": [ROW]}}), "query": told({"Items": [ROW]})}
+PAGES = {
+    "one": json_answer({"Item": ROW}),
+    "two": json_answer({"Responses": {"table": [ROW]}}),
+    "query": json_answer({"Items": [ROW]}),
+}
 READS = {
     "one": lambda store: store.get([A]),
     "two": lambda store: store.get([A, B]),
@@ -216,8 +220,8 @@ def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: DynamoI
 
 def test_keys_that_were_left_out_of_an_answer_are_asked_for_again(faulty: Faulty, store: DynamoItemStore) -> None:
     left = {"table": {"Keys": [{"pk": {"S": "p"}, "sk": {"S": "a"}}], "ConsistentRead": True}}
-    nothing = told({"Responses": {}, "UnprocessedKeys": left})
-    faulty.answers = [nothing, nothing, told({"Responses": {"table": [ROW]}, "UnprocessedKeys": {}})]
+    nothing = json_answer({"Responses": {}, "UnprocessedKeys": left})
+    faulty.answers = [nothing, nothing, json_answer({"Responses": {"table": [ROW]}, "UnprocessedKeys": {}})]
     assert store.get([A, B]) == {A: ITEM}
     assert json.loads(faulty.requests[2].body)["RequestItems"] == left
 
@@ -225,8 +229,8 @@ def test_keys_that_were_left_out_of_an_answer_are_asked_for_again(faulty: Faulty
 def test_keys_that_are_left_out_for_good_are_unavailable_and_not_absent(faulty: Faulty, store: DynamoItemStore) -> None:
     left = {"table": {"Keys": [{"pk": {"S": "p"}, "sk": {"S": "a"}}], "ConsistentRead": True}}
     faulty.answers = [
-        told({"Responses": {"table": [ROW]}, "UnprocessedKeys": left}),
-        told({"UnprocessedKeys": left, "Responses": {}}),
+        json_answer({"Responses": {"table": [ROW]}, "UnprocessedKeys": left}),
+        json_answer({"UnprocessedKeys": left, "Responses": {}}),
     ]
     with pytest.raises(Unavailable, match="fewer requests"):
         store.get([A, B])
@@ -258,7 +262,7 @@ def test_an_item_beyond_the_limit_is_not_sent(faulty: Faulty, store: DynamoItemS
 
 
 @on_every_dynamodb
-def test_an_item_that_the_store_finds_too_large_is_told_so(
+def test_an_item_that_the_store_finds_too_large_is_item_too_large(
     dynamo: DynamoItemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our count is the larger one, but not by much."""
@@ -280,7 +284,7 @@ def test_text_that_is_no_item_value_is_refused(store: DynamoItemStore, faulty: F
 
 
 @on_every_dynamodb
-def test_a_table_is_made_once_and_told_absent_at_start(dynamo: DynamoItemStore) -> None:
+def test_a_table_is_created_once_and_its_absence_reported_at_start(dynamo: DynamoItemStore) -> None:
     dynamo.check()
     other = DynamoItemStore("fenceline-none", client=dynamo._client)
     with pytest.raises(Unavailable, match="there is no such table; create it, or name another: table=fenceline-none"):
@@ -293,7 +297,7 @@ def test_a_table_is_made_once_and_told_absent_at_start(dynamo: DynamoItemStore) 
 
 
 @on_every_dynamodb
-def test_another_programs_table_is_told_at_start(dynamo: DynamoItemStore) -> None:
+def test_another_programs_table_is_reported_at_start(dynamo: DynamoItemStore) -> None:
     client, name = dynamo._client, f"other-{uuid.uuid4().hex}"
     client.create_table(
         TableName=name,
@@ -309,7 +313,7 @@ def test_another_programs_table_is_told_at_start(dynamo: DynamoItemStore) -> Non
     ("code", "advice"),
     [("AccessDeniedException", "grant it"), ("UnrecognizedClientException", "credentials are not accepted")],
 )
-def test_credentials_that_do_not_work_are_told_at_start(
+def test_unusable_credentials_are_reported_at_start(
     faulty: Faulty, store: DynamoItemStore, code: str, advice: str
 ) -> None:
     faulty.answers = [refusal(code)]

@@ -109,7 +109,7 @@ def test_a_write_takes_1_to_100_changes_and_each_key_once(items: OpenItems, chan
     ],
     ids=str,
 )  # fmt: skip
-def test_a_condition_that_does_not_hold_is_told_and_nothing_is_written(items: OpenItems, change: Change) -> None:
+def test_a_failed_condition_raises_and_writes_nothing(items: OpenItems, change: Change) -> None:
     items.write([put(A, 1, n=1)])
     with pytest.raises(VersionMoved) as moved:
         items.write([put(C, 1), change])

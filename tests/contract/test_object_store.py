@@ -82,7 +82,7 @@ def test_a_listing_is_in_the_order_of_utf_8_bytes(objects: OpenObjects) -> None:
     assert keys_of(objects, "") == sorted(ODD_KEYS, key=str.encode)
 
 
-def test_a_listing_tells_sizes_and_when_objects_came(objects: OpenObjects) -> None:
+def test_a_listing_has_sizes_and_modification_times(objects: OpenObjects) -> None:
     before = now_ms()
     objects.create("a", b"123", {"n": "1"})
     objects.create("b", b"", {})

@@ -187,7 +187,7 @@ def test_a_look_alike_whose_races_have_several_winners_is_caught_at_start(
         (NeverFreesKeys, "deleted"),
     ],
 )
-def test_a_look_alike_without_a_property_is_told_which(
+def test_a_store_without_a_property_is_found_with_its_name(
     store: SqliteObjectStore, alike: Callable[[Any], Alike], what: str
 ) -> None:
     report = examine(alike(store), fresh(), rounds=1)
@@ -229,7 +229,7 @@ def test_a_store_that_answers_no_create_is_not_taken_for_sound(store: SqliteObje
     assert "the store lacks what the log needs" in str(report)
 
 
-def test_a_store_that_cannot_be_asked_is_told_as_that(store: SqliteObjectStore) -> None:
+def test_an_unreachable_store_is_unavailable(store: SqliteObjectStore) -> None:
     class Away(Alike):
         def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
             raise Unavailable("away")

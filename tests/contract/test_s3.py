@@ -112,15 +112,15 @@ KEYS = ["k", "k/", "a//k", "."]
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
-    ("told", "fact"),
+    ("response", "fact"),
     [*NOTHING_SAID, *REFUSED],
     ids=lambda value: value[:40] if isinstance(value, bytes) else None,
 )
-def test_a_create_is_sent_once_and_its_answer_is_told(
-    faulty: Faulty, store: S3ObjectStore, told: Any, fact: type[StoreFact], key: str
+def test_a_create_is_sent_once_and_its_answer_raised(
+    faulty: Faulty, store: S3ObjectStore, response: Any, fact: type[StoreFact], key: str
 ) -> None:
     """A second request, by whichever layer, would meet the first one's object and take it for a rival's."""
-    faulty.answers = [told, answer(200, etag='"e"')]
+    faulty.answers = [response, answer(200, etag='"e"')]
     with pytest.raises(StoreFact) as raised:
         store.create(key, BODY, {"write-id": "1"})
     assert type(raised.value) is fact
@@ -130,15 +130,15 @@ def test_a_create_is_sent_once_and_its_answer_is_told(
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
-    "told",
+    "response",
     [
         refusal(409, "ConditionalRequestConflict"),
         refusal(409, "OperationAborted"),
     ],
     ids=lambda value: value[9:12].decode(),
 )
-def test_a_look_tells_whether_a_create_in_conflict_met_an_object_or_a_rival(
-    faulty: Faulty, store: S3ObjectStore, told: bytes, key: str
+def test_a_head_after_a_conflict_finds_an_object_or_a_rival(
+    faulty: Faulty, store: S3ObjectStore, response: bytes, key: str
 ) -> None:
     there = found()
     absent = answer(404)
@@ -148,7 +148,7 @@ def test_a_look_tells_whether_a_create_in_conflict_met_an_object_or_a_rival(
         (refusal(403, "AccessDenied"), Unavailable),
     ):
         faulty.requests.clear()
-        faulty.answers = [told, looked]
+        faulty.answers = [response, looked]
         with pytest.raises(StoreFact) as raised:
             store.create(key, BODY, {"write-id": "1"})
         assert type(raised.value) is fact
@@ -215,8 +215,14 @@ def test_each_request_has_the_credentials_of_its_time(
     # botocore renews what ends within fifteen minutes, so each request asks for the next.
     for n in ("1", "2"):
         ends = (datetime.now(UTC) + timedelta(minutes=11)).isoformat()
-        told = {"Version": 1, "AccessKeyId": f"id{n}", "SecretAccessKey": "s", "SessionToken": n, "Expiration": ends}
-        given.write_text(json.dumps(told))
+        credentials = {
+            "Version": 1,
+            "AccessKeyId": f"id{n}",
+            "SecretAccessKey": "s",
+            "SessionToken": n,
+            "Expiration": ends,
+        }
+        given.write_text(json.dumps(credentials))
         store = store or S3ObjectStore("bucket", "p", endpoint_url=faulty.url, region=REGION)
         store.create("k", b"", {})
         assert f"Credential=id{n}/" in faulty.requests[-1].headers["authorization"]
@@ -321,14 +327,14 @@ def test_requests_go_through_the_proxy_that_the_environment_names(
 )
 def test_reads_and_deletes_are_repeated(faulty: Faulty, store: S3ObjectStore, trouble: Any) -> None:
     listing = answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
-    for call, told in (
+    for call, response in (
         (lambda: store.get("k").body, found()),
         (lambda: store.get("k", 2, 4).body, found(b"34", 206, content_range="bytes 2-3/9")),
         (lambda: store.list(""), listing),
         (lambda: store.delete("k"), answer(204)),
     ):
         faulty.requests.clear()
-        faulty.answers = [trouble, trouble, told]
+        faulty.answers = [trouble, trouble, response]
         assert call() in (BODY, b"34", [], None)
         assert len(faulty.requests) == 3
 
@@ -354,7 +360,7 @@ def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: S3Objec
         assert len(faulty.requests) == aws_client.ATTEMPTS_MAX
 
 
-def test_what_is_refused_is_not_asked_again(faulty: Faulty, store: S3ObjectStore) -> None:
+def test_a_refused_request_is_not_retried(faulty: Faulty, store: S3ObjectStore) -> None:
     faulty.answers = [refusal(403, "AccessDenied")]
     with pytest.raises(Unavailable, match="don't permit this; grant it: bucket=bucket key=p/k"):
         store.get("k")
@@ -362,12 +368,10 @@ def test_what_is_refused_is_not_asked_again(faulty: Faulty, store: S3ObjectStore
 
 
 @pytest.mark.parametrize(
-    "told", [refusal(404, "NoSuchBucket"), answer(404, b"not a store"), refusal(403, "AccessDenied")], ids=repr
+    "response", [refusal(404, "NoSuchBucket"), answer(404, b"not a store"), refusal(403, "AccessDenied")], ids=repr
 )
-def test_absence_is_told_only_where_the_store_says_so_of_the_key(
-    faulty: Faulty, store: S3ObjectStore, told: bytes
-) -> None:
-    faulty.answers = [told]
+def test_only_no_such_key_means_absent(faulty: Faulty, store: S3ObjectStore, response: bytes) -> None:
+    faulty.answers = [response]
     for start, end in ((0, None), (0, 10), (5, 5)):
         with pytest.raises(Unavailable):
             store.get("k", start, end)
@@ -377,7 +381,7 @@ def test_absence_is_told_only_where_the_store_says_so_of_the_key(
             store.get("k", start, end)
 
 
-def test_metadata_names_are_in_lower_case_whoever_wrote_the_headers(faulty: Faulty, store: S3ObjectStore) -> None:
+def test_metadata_names_are_in_lower_case_from_any_headers(faulty: Faulty, store: S3ObjectStore) -> None:
     faulty.answers = [found(**{"X-Amz-Meta-Write-Id": "AbC"})]
     assert store.get("k").metadata == {"write-id": "AbC"}
 
@@ -484,14 +488,14 @@ def test_a_bucket_that_lists_in_no_order_is_refused() -> None:
 
 
 @pytest.mark.parametrize("objects", [name for name in OBJECT_STORES if name.startswith("s3")], indirect=True)
-def test_a_wrong_bucket_is_told_at_start(objects: OpenObjects) -> None:
+def test_a_wrong_bucket_is_reported_at_start(objects: OpenObjects) -> None:
     assert isinstance(objects, S3ObjectStore)
     objects.check()
     with pytest.raises(Unavailable, match="there is no such bucket; create it, or name another: bucket=no-such-bucket"):
         S3ObjectStore("no-such-bucket", **objects._options).check()
 
 
-def test_a_bucket_in_another_region_is_told_at_start(faulty: Faulty, store: S3ObjectStore) -> None:
+def test_a_bucket_in_another_region_is_reported_at_start(faulty: Faulty, store: S3ObjectStore) -> None:
     listing = answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
     faulty.answers = [listing, answer(200, **{"x-amz-bucket-region": "eu-west-1"})]
     with pytest.raises(Unavailable, match="set AWS_REGION=eu-west-1: bucket=bucket region=us-east-1"):
@@ -510,7 +514,7 @@ def test_a_bucket_in_another_region_is_told_at_start(faulty: Faulty, store: S3Ob
         ("RequestTimeTooSkewed", 403, "clock"),
     ],
 )
-def test_credentials_that_do_not_work_are_told_at_start(
+def test_unusable_credentials_are_reported_at_start(
     faulty: Faulty, store: S3ObjectStore, code: str, status: int, advice: str
 ) -> None:
     faulty.answers = [refusal(status, code)]
@@ -519,7 +523,7 @@ def test_credentials_that_do_not_work_are_told_at_start(
     assert "\n" not in str(raised.value)
 
 
-def test_objects_stand_below_the_prefix(faulty: Faulty) -> None:
+def test_objects_are_created_below_the_prefix(faulty: Faulty) -> None:
     faulty.answers = [answer(200, etag='"e"')]
     for prefix, path in (("", "k"), ("/", "k"), ("a", "a/k"), ("/a/b/", "a/b/k")):
         S3ObjectStore("bucket", prefix, endpoint_url=faulty.url).create("k", b"", {})

@@ -90,8 +90,8 @@ class SmallS3:
             for key in sorted(self.objects)
             if key.startswith(prefix) and key > after
         )
-        told = f"<ListBucketResult><IsTruncated>false</IsTruncated>{lines}</ListBucketResult>"
-        return answer(200, told.encode())
+        listing = f"<ListBucketResult><IsTruncated>false</IsTruncated>{lines}</ListBucketResult>"
+        return answer(200, listing.encode())
 
 
 def _metadata(found: Request) -> dict[str, str]:
@@ -141,15 +141,13 @@ def test_an_append_whose_create_failed_is_stored_once(
 
 
 @pytest.mark.parametrize(("status", "code"), FAILURES)
-def test_an_append_whose_creates_failed_to_the_end_is_never_told_to_be_sent_again(
-    s3: SmallS3, log: Log, status: int, code: str
-) -> None:
+def test_an_append_whose_creates_all_failed_must_be_checked(s3: SmallS3, log: Log, status: int, code: str) -> None:
     """The first attempt may be stored: the same records sent again would be there twice."""
     first = [fails(status, code, is_stored=True)]
     s3.segments = [*first, fails(status, code, is_stored=False)]
-    with pytest.raises(FencelineError) as told:
+    with pytest.raises(FencelineError) as raised:
         log.append(TOPIC, 0, request("a"))
-    assert (told.value.code, told.value.next_step) == ("OUTCOME_UNKNOWN", "check")
+    assert (raised.value.code, raised.value.next_step) == ("OUTCOME_UNKNOWN", "check")
     assert values(log) == [b"a"]
 
 

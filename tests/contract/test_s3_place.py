@@ -58,7 +58,7 @@ def here(monkeypatch: pytest.MonkeyPatch, folder: Path, setting: Setting) -> Cli
 
 @pytest.mark.parametrize("bucket", ["plain", "with.dots", "a-bucket-1"])
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_a_bucket_is_where_botocore_finds_it_and_is_found_without_it_where_settings_are_usual(
+def test_a_bucket_is_where_botocore_finds_it_and_usual_settings_need_no_botocore(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bucket: str, setting: Setting
 ) -> None:
     options = here(monkeypatch, tmp_path, setting)
@@ -72,18 +72,18 @@ def test_a_bucket_is_where_botocore_finds_it_and_is_found_without_it_where_setti
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         (({"AWS_REGION": "not a region"}, "", {}, False), "no such AWS region"),
         (({"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": "nonsense"}, "", {}, False), "AWS_ENDPOINT_URL is not"),
         (({"AWS_REGION": "us-east-1", "AWS_PROFILE": "absent"}, "", {}, False), "no such AWS profile"),
     ],
 )
-def test_settings_that_lead_nowhere_are_told_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: Setting, told: str
+def test_unusable_settings_are_reported_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: Setting, expected: str
 ) -> None:
     options = here(monkeypatch, tmp_path, setting)
-    with pytest.raises(Unavailable, match=told):
+    with pytest.raises(Unavailable, match=expected):
         s3_place.place_of("bucket", **options)
 
 

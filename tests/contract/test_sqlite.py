@@ -82,7 +82,7 @@ def test_many_may_open_a_new_directory_at_once_and_share_its_secret(directory: P
 
 
 @pytest.mark.parametrize("name", ["objects.sqlite3", "items.sqlite3"])
-def test_what_is_not_ours_is_not_opened_and_not_changed(directory: Path, name: str) -> None:
+def test_a_foreign_file_is_neither_opened_nor_changed(directory: Path, name: str) -> None:
     def refused(match: str) -> None:
         content = (directory / name).read_bytes()
         with pytest.raises(CannotOpen, match=match):
@@ -125,7 +125,7 @@ def test_a_file_that_a_crash_left_empty_is_taken(directory: Path) -> None:
         assert objects.get("k").body == b"x"
 
 
-def test_a_closed_store_has_no_file_open_and_says_so(directory: Path) -> None:
+def test_a_closed_store_has_no_file_open_and_refuses_calls(directory: Path) -> None:
     objects, items = open_directory(directory, now_ms=now_ms)
     with ThreadPoolExecutor(40) as pool:
         list(pool.map(lambda n: (objects.list(""), objects.create(str(n), b"", {})), range(200)))
@@ -454,7 +454,7 @@ def test_names_that_only_sqlite_takes_come_back() -> None:
         assert items.get([A])[A].value == value
 
 
-def test_what_is_no_item_value_is_refused_before_anything_is_written() -> None:
+def test_an_invalid_item_value_is_refused_before_any_write() -> None:
     with closing(SqliteItemStore(":memory:")) as items:
         for wrong in (1.5, {1}, object()):
             with pytest.raises(TypeError):
@@ -495,7 +495,7 @@ def test_a_get_beside_writes_sees_each_whole_or_not_at_all(tmp_path: Path, name:
         written.result()
 
 
-def test_what_was_read_is_remembered_until_anybody_writes(tmp_path: Path) -> None:
+def test_a_read_item_is_cached_until_any_connection_writes(tmp_path: Path) -> None:
     other = ItemKey("p", "b")
     with closing(SqliteItemStore(tmp_path / "i")) as items, closing(SqliteItemStore(tmp_path / "i")) as elsewhere:
         assert items.get([A]) == {}

@@ -31,7 +31,7 @@ def run_and_kill(directory: Path, first: int, after_s: float) -> list[int]:
 
 
 @pytest.mark.slow
-def test_whatever_was_acknowledged_before_kill_9_is_there(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_kill_9(tmp_path: Path) -> None:
     chance = random.Random(1)
     numbers: set[int] = set()
     for turn in range(20):

@@ -44,7 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ([], "no stores are named; give --data DIR, or --objects"),
         (["--objects", "s3://b"], "name items, too"),
@@ -54,10 +54,10 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
     ],
 )
 @pytest.mark.parametrize("command", [["dev"], ["verify"], ["rebuild"], ["check-store"], ["compact", "t"]])
-def test_options_that_name_no_pair_of_stores_are_told(
-    run: Fenceline, command: list[str], options: list[str], told: str
+def test_options_without_a_pair_of_stores_are_reported(
+    run: Fenceline, command: list[str], options: list[str], expected: str
 ) -> None:
-    assert told in error_line(run(*command, *options))
+    assert expected in error_line(run(*command, *options))
 
 
 def test_a_directory_is_not_created_by_an_option(run: Fenceline) -> None:
@@ -65,13 +65,15 @@ def test_a_directory_is_not_created_by_an_option(run: Fenceline) -> None:
 
 
 @pytest.mark.parametrize("command", ["dev", "verify", "check-store"])
-def test_an_endpoint_that_nobody_answers_is_told(run: Fenceline, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_an_endpoint_that_does_not_answer_is_reported(
+    run: Fenceline, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     with nobody_listens() as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         assert "the store can't be reached; check that it runs" in error_line(run(command, *STORES))
 
 
-def test_missing_credentials_are_told(run: Fenceline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_credentials_are_reported(run: Fenceline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -82,7 +84,7 @@ def test_missing_credentials_are_told(run: Fenceline, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("profile", profiles.KINDS)
-def test_a_profile_is_honoured_as_every_aws_tool_does(
+def test_a_profile_is_used_as_by_every_aws_tool(
     run: Fenceline, profile: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     profiles.set_up(tmp_path, monkeypatch)
@@ -99,54 +101,52 @@ def test_a_profile_is_honoured_as_every_aws_tool_does(
         assert f"Credential={profiles.KINDS[profile]}/" in request.headers["authorization"]
 
 
-@pytest.mark.parametrize(("profile", "told"), profiles.UNUSABLE.items())
-def test_a_profile_that_gives_no_credentials_is_told(
-    run: Fenceline, profile: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("profile", "expected"), profiles.UNUSABLE.items())
+def test_a_profile_without_credentials_is_reported(
+    run: Fenceline, profile: str, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     profiles.set_up(tmp_path, monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", profile)
     with nobody_listens() as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        assert error_line(run("check-store", *STORES)).startswith(told)
+        assert error_line(run("check-store", *STORES)).startswith(expected)
 
 
-def test_boto3_that_is_not_installed_is_told_with_what_to_install(
-    run: Fenceline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_boto3_is_reported_with_the_package_to_install(run: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     assert error_line(run("check-store", *STORES)) == 'S3 and DynamoDB need boto3: pip install "fenceline-log[aws]"'
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("AWS_ENDPOINT_URL", "nonsense", "AWS_ENDPOINT_URL is not an address; write it as http://HOST:PORT"),
         ("AWS_REGION", "no such place", "there is no such AWS region; set AWS_REGION"),
     ],
 )
-def test_a_setting_that_makes_no_client_is_told(
-    run: Fenceline, monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+def test_a_setting_that_makes_no_client_is_reported(
+    run: Fenceline, monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    assert error_line(run("dev", *STORES)).startswith(told)
+    assert error_line(run("dev", *STORES)).startswith(expected)
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "SignatureDoesNotMatch", "ExpiredToken"])
-def test_a_bucket_that_we_may_not_use_is_told(run: Fenceline, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def test_a_bucket_without_permission_is_reported(run: Fenceline, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     refusal = answer(403, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
     with faulty_server() as faulty:
         faulty.answers = [refusal] * 9
         monkeypatch.setenv("AWS_ENDPOINT_URL", faulty.url)
-        told = error_line(run("dev", *STORES))
+        line = error_line(run("dev", *STORES))
     advice = {
         "AccessDenied": "the AWS credentials don't permit this; grant it: bucket=",
         "SignatureDoesNotMatch": "the AWS credentials are not accepted; check them",
         "ExpiredToken": "the AWS credentials are not accepted; check them",
     }
-    assert told.startswith(advice[code])
+    assert line.startswith(advice[code])
 
 
-def test_a_bucket_in_another_region_is_told(run: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_in_another_region_is_reported(run: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
     listing = answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
     with faulty_server() as faulty:
         faulty.answers = [listing, answer(200, **{"x-amz-bucket-region": "eu-west-1"})]
@@ -174,7 +174,7 @@ def open_log(stores: list[str]) -> Log:
 
 
 @pytest.mark.slow
-def test_a_missing_bucket_and_a_missing_table_are_told(run: Fenceline, aws_like: None, stores: list[str]) -> None:
+def test_a_missing_bucket_and_a_missing_table_are_reported(run: Fenceline, aws_like: None, stores: list[str]) -> None:
     assert "there is no such bucket; create it, or name another" in error_line(run("dev", *stores))
     assert run("dev", *stores, "--create").exit_code == 0
     other = [*stores[:3], "dynamodb://fenceline-no-such-table"]
@@ -182,7 +182,7 @@ def test_a_missing_bucket_and_a_missing_table_are_told(run: Fenceline, aws_like:
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_created_probed_and_served(run: Fenceline, aws_like: None, stores: list[str]) -> None:
+def test_missing_stores_are_created_probed_and_served(run: Fenceline, aws_like: None, stores: list[str]) -> None:
     for _ in range(2):  # twice: the second time it is there
         started = run("dev", *stores, "--create")
         assert (started.exit_code, started.stdout) == (0, f"serves {stores[1]}\n"), started.output
@@ -196,8 +196,8 @@ def test_a_store_that_lets_two_creates_win_is_not_served(
     assert run("dev", *stores, "--create").exit_code == 0
     # Act as a store that does not know the condition.
     monkeypatch.setattr("fenceline.adapters.aws.s3.S3ObjectStore.create", create_anyway)
-    told = error_line(run("dev", *stores))
-    assert told.startswith("the object store can't hold a log; use another: one of several creates at once wins: ")
+    line = error_line(run("dev", *stores))
+    assert line.startswith("the object store can't hold a log; use another: one of several creates at once wins: ")
     checked = run("check-store", *stores, "--json")
     assert checked.exit_code == 1
     assert {row["property"]: row["holds"] for row in json.loads(checked.stdout)} == {
@@ -243,8 +243,8 @@ def test_a_log_on_a_bucket_and_a_table_is_verified_and_rebuilt(
     assert (verified["segments"], verified["broken_at"], verified["next_offset"]) == (20, None, 20)
 
     anew = [*stores[:3], f"{stores[3]}-anew"]
-    told = error_line(run("dev", *anew, "--create", "--region", REGION))
-    assert f"'fenceline rebuild {' '.join(anew)} --region {REGION}'" in told
+    line = error_line(run("dev", *anew, "--create", "--region", REGION))
+    assert f"'fenceline rebuild {' '.join(anew)} --region {REGION}'" in line
     rebuilt = run("rebuild", *anew, "--region", REGION)
     assert rebuilt.stdout.startswith("rebuilt topics=1 partitions=3 segments=20 records=20\n"), rebuilt.output
     assert run("dev", *anew, "--region", REGION).exit_code == 0

@@ -17,7 +17,7 @@ from fenceline_testing.service import Fenceline, in_memory, on_moto
 from tests.e2e.region import REGIONS, Region, Toolkit
 from tests.servers.aws import aws
 from tests.servers.install import CannotInstall, need_node
-from tests.servers.once import tell_once
+from tests.servers.once import keep_one
 from tests.support.patience import PATIENCE_S
 
 
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in filter(is_deployed, items):
         item.add_marker(pytest.mark.slow)
         item.add_marker(pytest.mark.xdist_group("deployed"))  # one worker deploys, and once
-    tell_once(config, items, is_deployed, need_node)
+    keep_one(config, items, is_deployed, need_node)
 
 
 @pytest.fixture(params=SERVICES)
@@ -142,6 +142,6 @@ def regions(toolkit: Toolkit) -> Mapping[str, Region]:
     _, outputs = toolkit.deploy()
     made = {}
     for name in REGIONS:
-        told = outputs[f"Fenceline-{name}"]
-        made[name] = Region(name, told["Url"], told["Bucket"], told["Table"], toolkit.aws)
+        output = outputs[f"Fenceline-{name}"]
+        made[name] = Region(name, output["Url"], output["Bucket"], output["Table"], toolkit.aws)
     return made

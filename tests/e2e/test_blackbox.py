@@ -75,7 +75,7 @@ def at_once(clients: list[Client], call: Callable[[Client], T]) -> list[T | erro
         return list(pool.map(made, clients))
 
 
-def test_a_service_tells_how_it_is_and_what_it_speaks(client: Client) -> None:
+def test_a_service_answers_that_it_is_healthy(client: Client) -> None:
     assert client.health()["status"] == "ok"
 
 
@@ -127,7 +127,7 @@ def test_eight_writers_lose_no_record_and_repeat_none(service: Service, topic: s
     wanted = [b"%d" % n for n in range(4)]
     with clients_of(service, lambda c: c.produce(topic, 0, [Record(b"warm")])) as clients:
         answers = at_once(clients, lambda c: [c.produce(topic, 1, [Record(one)]).base_offset for one in wanted])
-    offsets = [offset for told in answers if isinstance(told, list) for offset in told]
+    offsets = [offset for answer in answers if isinstance(answer, list) for offset in answer]
     assert sorted(offsets) == list(range(len(wanted) * THREADS))
     assert Counter(values(service.client, topic, 1)) == dict.fromkeys(wanted, THREADS)
 
@@ -178,7 +178,7 @@ def test_a_segment_is_read_by_its_url_without_credentials(service: Service, topi
     assert decoded.value == b"by url"
 
 
-def test_what_was_trimmed_is_gone_for_every_reader(client: Client, topic: str) -> None:
+def test_trimmed_records_are_gone_for_every_reader(client: Client, topic: str) -> None:
     client.produce(topic, 0, [Record(b"%d" % n) for n in range(5)])
     assert client.trim(topic, 0, 3) == 3
     with pytest.raises(errors.OffsetOutOfRangeError):
@@ -219,8 +219,8 @@ def test_a_fenced_producer_writes_nothing_any_more(client: Client, topic: str) -
 
 def test_one_of_eight_claims_is_granted_and_the_next_in_line_follows(service: Service, topic: str) -> None:
     with clients_of(service, lambda c: c.producers(topic)) as clients:
-        told = at_once(clients, lambda c: c.claim(topic, access_mode="WaitForExclusive", partitions=[0]))
-        claims = [one for one in told if isinstance(one, Claim)]
+        answers = at_once(clients, lambda c: c.claim(topic, access_mode="WaitForExclusive", partitions=[0]))
+        claims = [one for one in answers if isinstance(one, Claim)]
         [holder] = [one for one in claims if one.is_granted]
         queue = sorted((one.queue_position, one.producer_name) for one in claims if one.queue_position is not None)
         assert [position for position, _ in queue] == list(range(THREADS - 1))

@@ -53,13 +53,13 @@ def new_user(region: Region, name: str, *statements: Mapping[str, Any]) -> dict[
 def calls_of(region: Region, function: str, requests: Sequence[Callable[[], object]]) -> list[dict[str, int]]:
     """Make requests, one after the other; return what each asked of the stores, as the function logged it."""
 
-    def told() -> dict[str, dict[str, int]]:
+    def logged() -> dict[str, dict[str, int]]:
         return {line["request_id"]: line["calls"] for line in region.lines(function) if "calls" in line}
 
-    before = told()
+    before = logged()
     for request in requests:
         request()
-    after = eventually(lambda: [calls for name, calls in told().items() if name not in before], len(requests))
+    after = eventually(lambda: [calls for name, calls in logged().items() if name not in before], len(requests))
     assert len(after) == len(requests)
     return after
 
@@ -67,9 +67,9 @@ def calls_of(region: Region, function: str, requests: Sequence[Callable[[], obje
 def eventually(found: Any, wanted: int) -> list[Any]:
     """Return what ``found`` finds as soon as it is that many: logs arrive a moment later."""
     deadline = time.monotonic() + PATIENCE_S
-    while len(told := found()) < wanted and time.monotonic() < deadline:
+    while len(some := found()) < wanted and time.monotonic() < deadline:
         time.sleep(0.2)
-    return list(told)
+    return list(some)
 
 
 # Which requests get in
@@ -85,14 +85,14 @@ def test_a_request_without_a_signature_is_not_let_in(region: Region) -> None:
             assert "code" not in answer.json(), route  # the gateway's own body
 
 
-def test_who_may_not_invoke_the_api_is_told_so(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_invoke_is_not_authorized(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in new_user(region, "nobody").items():
         monkeypatch.setenv(name, value)
     with region.client() as nobody, pytest.raises(errors.NotAuthorizedError):
         nobody.health()
 
 
-def test_who_may_invoke_the_api_needs_no_leave_for_the_stores(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_invoke_needs_no_permission_for_the_stores(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
     may = {"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": "*"}
     for name, value in new_user(region, "caller", may).items():
         monkeypatch.setenv(name, value)
@@ -112,7 +112,7 @@ def test_an_unknown_path_is_answered_in_the_documented_form(client: Client) -> N
         client._call("GET", "/v2/nothing", "none")
 
 
-def test_a_body_that_is_too_large_is_refused_whoever_refuses_it(client: Client) -> None:
+def test_a_body_that_is_too_large_is_refused(client: Client) -> None:
     client.create_topic("large", config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
     with pytest.raises(errors.RecordListTooLargeError):
         client.produce_batch("large", 0, bytes(limits.BODY_BYTES_MAX + 1))
@@ -165,7 +165,7 @@ def test_a_warm_append_through_the_api_is_one_create(region: Region, client: Cli
     producer_id, epoch = client.producer_id()
     appends = 2 * limits.CHECKPOINT_SEGMENTS
     began = time.monotonic()
-    told = calls_of(
+    counts = calls_of(
         region,
         "produce",
         [
@@ -174,9 +174,9 @@ def test_a_warm_append_through_the_api_is_one_create(region: Region, client: Cli
         ],
     )
     by_time = (time.monotonic() - began) * 1000 // limits.CHECKPOINT_MS  # checkpoints that were due by the clock
-    assert sum(calls["objects.create"] for calls in told) == appends
-    assert sum(calls.get("items.write", 0) for calls in told[1:]) <= 0.2 * appends + by_time
-    assert sum(1 for calls in told if calls == {"objects.create": 1}) >= appends - 4 - by_time
+    assert sum(calls["objects.create"] for calls in counts) == appends
+    assert sum(calls.get("items.write", 0) for calls in counts[1:]) <= 0.2 * appends + by_time
+    assert sum(1 for calls in counts if calls == {"objects.create": 1}) >= appends - 4 - by_time
 
 
 @pytest.mark.parametrize("kind", ["append", "duplicate", "refusal", "read", "offsets", "segments"])
@@ -210,9 +210,9 @@ def test_requests_through_the_api_ask_the_stores_as_the_library_does(region: Reg
             lent.service.meter.take()
             request(lent.client, topic)
         library = dict(lent.service.meter.take().calls)
-    told = calls_of(region, function, [lambda: request(client, topic)] * tries)
-    assert library in told
-    assert sum(library.values()) <= min(sum(calls.values()) for calls in told)
+    counts = calls_of(region, function, [lambda: request(client, topic)] * tries)
+    assert library in counts
+    assert sum(library.values()) <= min(sum(calls.values()) for calls in counts)
 
 
 def test_a_transaction_whose_producer_is_gone_is_ended_by_the_function_that_reads(
@@ -243,7 +243,7 @@ def test_a_transaction_whose_producer_is_gone_is_ended_by_the_function_that_read
     assert eventually(markers, 1)
 
 
-def test_metrics_are_told_and_no_key_or_value_is(region: Region, client: Client) -> None:
+def test_metrics_are_logged_and_no_key_or_value_is(region: Region, client: Client) -> None:
     client.create_topic("secrets")
     secret = "hunter2-and-more"
     record = Record(secret.encode(), key=secret.encode(), headers=[(secret, secret.encode())])
@@ -281,14 +281,14 @@ def test_the_sweeper_and_the_compactor_run_within_their_leave(region: Region, cl
     assert answer["compacted"] == [{"topic": "swept", "partition": 0, "compaction_horizon": 2}]
 
 
-def test_an_error_that_is_not_documented_is_told_without_its_text(region: Region) -> None:
+def test_an_undocumented_error_is_answered_without_its_text(region: Region) -> None:
     lambdas = region.aws_client("lambda")
     names = [one["FunctionName"] for one in lambdas.list_functions()["Functions"] if region.name in one["FunctionName"]]
     [compactor] = [name for name in names if "Compactor" in name]
     failed = lambdas.invoke(FunctionName=compactor, Payload=json.dumps({"topic": ["hunter3"], "partition": 0}))
-    told = json.loads(failed["Payload"].read())
+    answer = json.loads(failed["Payload"].read())
     assert failed["FunctionError"]
-    assert "hunter3" not in json.dumps(told)
+    assert "hunter3" not in json.dumps(answer)
 
 
 def test_the_command_line_signs_when_it_is_given_a_region(region: Region, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,8 +334,8 @@ def test_a_changed_setting_updates_in_place(toolkit: Toolkit, region: Region, cl
     assert outputs[f"Fenceline-{region.name}"]["Url"] == region.url
     assert resources() == before
     functions = region.aws_client("lambda").list_functions()["Functions"]
-    told = {one["Environment"]["Variables"]["FENCELINE_LOG_LEVEL"] for one in functions}
-    assert told == {"INFO"}
+    levels = {one["Environment"]["Variables"]["FENCELINE_LOG_LEVEL"] for one in functions}
+    assert levels == {"INFO"}
     assert [one.value for one in client.read("before-the-change", 0, offset=0).records] == [b"kept"]
 
 

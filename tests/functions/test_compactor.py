@@ -60,7 +60,7 @@ def test_a_named_partition_is_compacted_whether_it_is_due_or_not(service: Servic
     assert horizons(service, "rows") == [0, 2]
 
 
-def test_a_named_partition_whose_view_has_another_order_is_told_as_left(service: Service) -> None:
+def test_a_named_partition_whose_view_has_another_order_is_left(service: Service) -> None:
     make(service, "rows", **{"cleanup.policy": "compact"})
     compact.run({}, Context(), service)
     service.log.topics.alter("rows", config={"compaction.order": "timestamp", "delete.retention.ms": -1})
@@ -70,9 +70,7 @@ def test_a_named_partition_whose_view_has_another_order_is_told_as_left(service:
     assert not compact.run({"topic": "rows", "partition": 1}, Context(), service)["left"]
 
 
-def test_what_is_too_large_or_would_not_end_in_time_is_left_and_told(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_too_large_or_too_slow_is_left(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     make(service, "rows", **{"cleanup.policy": "compact"})
     assert len(compact.run({}, Context(10_000), service)["left"]) == 2
     monkeypatch.setattr(limits, "COMPACTION_FUNCTION_BYTES_MAX", 10)
@@ -96,7 +94,7 @@ def test_one_that_takes_long_to_decode_is_compacted_as_far_as_its_time_goes(
     assert horizons(service, "rows") == [1, 1]
 
 
-def test_one_that_fails_is_told_and_stops_no_other(service: Service) -> None:
+def test_a_failing_partition_is_reported_and_stops_no_other(service: Service) -> None:
     make(service, "rows", **{"cleanup.policy": "compact"})
     topic_id = service.log.topics.get("rows").topic_id
     service.objects.delete(f"log/{topic_id}/00000/{0:020d}.log")

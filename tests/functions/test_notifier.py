@@ -112,14 +112,14 @@ def test_messages_that_a_peers_queue_did_not_take_are_a_metric(
     topic_id = create(service, "orders", "b", "c")
     handler = running("notifier", notifier.run, service)
 
-    def told() -> list[object]:
+    def metrics() -> list[object]:
         handler(event(news((topic_id, 0), (topic_id, 1))), SimpleNamespace(aws_request_id="request-1"))
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         return [line[metric_names.UNSENT] for line in lines if metric_names.UNSENT in line]
 
-    assert told() == []
+    assert metrics() == []
     queues.peers["b"].is_away = queues.peers["c"].is_away = True
-    assert told() == [[4.0]]
+    assert metrics() == [[4.0]]
 
 
 def test_the_own_queue_that_takes_nothing_brings_all_messages_again(
@@ -145,15 +145,13 @@ def test_a_store_that_fails_brings_all_messages_again(
 @pytest.mark.parametrize(
     "body", ["", "no JSON", "[]", "{}", '{"Records": 1}', '{"Records": [{"s3": {}}]}', '{"Records": [null]}']
 )
-def test_a_message_that_is_none_of_s3s_fails_alone(
-    notifier: Notifier, queues: FakeQueues, service: Service, body: str
-) -> None:
+def test_an_invalid_message_fails_alone(notifier: Notifier, queues: FakeQueues, service: Service, body: str) -> None:
     topic_id = create(service, "orders", "b")
     assert failed(notifier.run(event(body, news((topic_id, 2))), None, service)) == ["0"]
     assert queues.own.taken() == [("orders", 2)]
 
 
-def test_what_is_no_segment_of_ours_is_passed_over(notifier: Notifier, queues: FakeQueues, service: Service) -> None:
+def test_events_of_foreign_objects_are_ignored(notifier: Notifier, queues: FakeQueues, service: Service) -> None:
     topic_id = create(service, "orders", "b")
     trial = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "bucket"})
     others = news_of("log/by-hand.log", "log/a/b/c.log", "topic/x/1.json", "log/a/0/0.log/extra")

@@ -56,7 +56,7 @@ def metered(monkeypatch: pytest.MonkeyPatch) -> Iterator[wiring.Service]:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Any:
+def logged(capsys: pytest.CaptureFixture[str]) -> Any:
     """Return the lines that were logged since the last look."""
 
     def lines() -> list[dict[str, Any]]:
@@ -75,15 +75,15 @@ def metric(lines: list[dict[str, Any]], name: str) -> list[float]:
 
 
 def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(
-    metered: Any, told: Any, monkeypatch: pytest.MonkeyPatch
+    metered: Any, logged: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_MS", 10**9)  # none is due by the clock
     send(answering("admin", metered), "POST", "/v1/topics", {"name": "orders"})
-    told()
+    logged()
     handler = answering("produce", metered)
     for _ in range(2):
         send(handler, "POST", "/v1/topics/orders/partitions/0/records", {"records": [{"value": SECRET, "key": SECRET}]})
-    cold, warm = told()
+    cold, warm = logged()
     assert warm["calls"] == {"objects.create": 1}
     assert (warm[metric_names.CREATES], warm["status"], warm["route"]) == ([1.0], 200, "POST route")
     assert warm[metric_names.CHECKPOINT_AGE][0] >= 0
@@ -93,7 +93,7 @@ def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(
     assert SECRET not in json.dumps([cold, warm])
 
 
-def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> None:
+def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, logged: Any) -> None:
     metered.log.topics.create("orders")
     handler = answering("produce", metered)
     producer = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
@@ -104,15 +104,15 @@ def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> Non
             "/v1/topics/orders/partitions/0/records",
             {"records": [{"value": "v"}], "producer": producer},
         )
-    assert metric(told(), metric_names.DUPLICATES) == [1.0]
+    assert metric(logged(), metric_names.DUPLICATES) == [1.0]
     rival = wiring.log_of(metered.settings, metered.objects, metered.items, ThreadRuntime())
     rival.append("orders", 0, AppendRequest.of_records([Record(b"r")]))
     send(handler, "POST", "/v1/topics/orders/partitions/0/records", {"records": [{"value": "v"}]})
-    assert metric(told(), metric_names.LOST_RACES) == [1.0]
+    assert metric(logged(), metric_names.LOST_RACES) == [1.0]
     rival.close()
 
 
-def test_refusals_are_told_by_code_also_within_an_answer_for_several(metered: Any, told: Any) -> None:
+def test_refusals_are_logged_by_code_also_within_an_answer_for_several(metered: Any, logged: Any) -> None:
     metered.log.topics.create("orders")
     handler = answering("produce", metered)
     entries = [
@@ -120,14 +120,14 @@ def test_refusals_are_told_by_code_also_within_an_answer_for_several(metered: An
         {"topic": SECRET, "partition": 0, "records": [{"value": '"code":"CORRUPT_LOG"'}]},
     ]
     send(handler, "POST", "/v1/produce", {"partitions": entries})
-    lines = told()
+    lines = logged()
     [refused] = [line for line in lines if line.get("message") == "refused"]
     assert refused["codes"] == {"OFFSET_MISMATCH": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}
     assert sum(metric(lines, metric_names.REFUSALS_BY_CODE)) == 2
     assert metric(lines, metric_names.CORRUPT_LOG) == []
 
 
-def test_damage_and_contention_have_metrics_of_their_own(metered: Any, told: Any) -> None:
+def test_damage_and_contention_have_metrics_of_their_own(metered: Any, logged: Any) -> None:
     for error, name in (
         (errors.CorruptLogError("damaged"), metric_names.CORRUPT_LOG),
         (errors.ContendedError("rivals won"), metric_names.CONTENDED),
@@ -135,18 +135,18 @@ def test_damage_and_contention_have_metrics_of_their_own(metered: Any, told: Any
         handler = running("sweeper", _raises(error), metered)
         with pytest.raises(type(error)):
             handler({}, Context())
-        assert metric(told(), name) == [1.0]
+        assert metric(logged(), name) == [1.0]
 
 
-def test_a_store_that_fails_a_scheduled_function_is_told(metered: Any, told: Any) -> None:
+def test_a_store_that_fails_a_scheduled_function_is_logged(metered: Any, logged: Any) -> None:
     with pytest.raises(Unavailable):
         running("sweeper", _raises(Unavailable("there is no such bucket")), metered)({}, Context())
-    [line] = told()
+    [line] = logged()
     assert line["errors"] == ["Unavailable: there is no such bucket"]
 
 
 @pytest.mark.parametrize("error", [KeyError(SECRET), ExceptionGroup("some", [ValueError(SECRET)])], ids=str)
-def test_an_undocumented_error_is_told_by_its_place_and_not_by_its_text(
+def test_an_undocumented_error_has_its_place_and_not_its_text(
     metered: Any, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
     with pytest.raises(FunctionFailedError, match=f"{type(error).__name__} at test_observed.py:") as failed:
@@ -155,11 +155,11 @@ def test_an_undocumented_error_is_told_by_its_place_and_not_by_its_text(
     assert SECRET not in str(failed.value) + capsys.readouterr().out
 
 
-def test_one_requests_counts_are_not_anothers(metered: Any, told: Any) -> None:
+def test_one_requests_counts_are_not_anothers(metered: Any, logged: Any) -> None:
     handler = answering("admin", metered)
     send(handler, "POST", "/v1/topics", {"name": "orders"})
     send(handler, "GET", "/v1/health")
-    created, health = told()
+    created, health = logged()
     assert created["calls"]["items.write"] >= 1
     assert health["calls"] == {}
 
@@ -171,7 +171,7 @@ def test_traces_hold_neither_requests_nor_answers(metered: Any, monkeypatch: pyt
     assert answer["statusCode"] == 200
 
 
-def test_an_undocumented_error_of_a_request_is_told_by_its_place_too(
+def test_an_undocumented_error_of_a_request_has_its_place_too(
     metered: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Topics, "get", lambda _, name: {}[name])

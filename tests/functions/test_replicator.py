@@ -156,7 +156,7 @@ def test_a_partition_that_fails_brings_its_own_messages_again_and_no_others(
     assert report["errors"] == ["StoreUnavailableError: a store"]
 
 
-def test_an_error_that_no_run_should_raise_is_told_by_its_place_and_holds_no_other_partition_up(
+def test_an_undocumented_error_is_logged_by_its_place_and_delays_no_other_partition(
     replicating: Replicating, replication: FakeReplication, service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Lambda counts no error. The log has it, and the message that fails each time becomes a dead letter."""
@@ -246,10 +246,12 @@ def test_gaps_other_histories_lag_and_damage_are_metrics(
     handler = running("replicator", replicating.run, service)
     report = handler(event(*(body(partition=number) for number in range(3))), _Context())
     assert metric_names.OF_REPLICATION.keys() <= report.keys()
-    told: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for line in capsys.readouterr().out.splitlines():
-        told |= json.loads(line)
-    assert {name: told[name] for name in _ALARMS} == dict(zip(_ALARMS, ([1.0], [2.0], [400_000.0], [1.0]), strict=True))
+        metrics |= json.loads(line)
+    assert {name: metrics[name] for name in _ALARMS} == dict(
+        zip(_ALARMS, ([1.0], [2.0], [400_000.0], [1.0]), strict=True)
+    )
 
 
 _ALARMS = (

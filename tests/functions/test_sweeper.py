@@ -74,12 +74,12 @@ def test_an_error_that_no_step_should_raise_fails_the_run_when_all_the_rest_was_
 
 
 @pytest.mark.parametrize("event", [{"deletes_max": 0}, {"deletes_max": True}, {"deletes_max": "5"}, {"is_thorough": 1}])
-def test_an_event_that_makes_no_sense_is_refused(service: Service, event: dict[str, Any]) -> None:
+def test_an_invalid_event_is_refused(service: Service, event: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):
         sweep.run(event, Remaining(), service)
 
 
-def test_a_run_s_hanging_and_overdue_transactions_are_metrics_also_where_there_is_none(
+def test_hanging_and_overdue_transactions_are_metrics_also_at_zero(
     service: Service, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handler = running("sweeper", sweep.run, service)
@@ -100,7 +100,7 @@ def test_a_run_s_hanging_and_overdue_transactions_are_metrics_also_where_there_i
 @pytest.mark.parametrize(
     ("is_corrupt", "unexpected", "failure"), [(True, 0, CorruptLogError), (False, 1, FunctionFailedError)]
 )
-def test_a_run_that_fails_still_tells_its_metrics(
+def test_a_failing_run_still_logs_its_metrics(
     service: Service,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

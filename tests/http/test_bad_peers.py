@@ -163,8 +163,8 @@ def test_nothing_of_it_is_taken_and_the_other_link_goes_on(
     b.fault = FAULTS[name]
     replicate(service)
     assert values() == [("c", "c0")]
-    told = status_of("b")
-    assert told["problem"], name
+    status = status_of("b")
+    assert status["problem"], name
     assert (status_of("c")["problem"], status_of("c")["lag_records"]) == (None, 0)
     c.append("c1")
     runtime.advance(100)
@@ -204,8 +204,8 @@ def test_a_log_of_another_history_is_not_taken(
     another = Log(service.objects, service.items, runtime, region="local", item_age_ms=0, peers=peers)
     another.replication.run("orders", 0)
     assert values() == [("b", "b0")]
-    told = another.replication.status("orders").regions[0]
-    assert "another history" in (told.problem or "")
+    region = another.replication.status("orders").regions[0]
+    assert "another history" in (region.problem or "")
     another.close()
 
 

@@ -55,9 +55,9 @@ def kafkas(key: bytes, partitions: int) -> int:
 def test_each_record_goes_where_kafkas_murmur2_puts_its_key() -> None:
     grow(7)
     keys = [f"key-{n}" for n in range(60)] + ["", "ключ", "key-3"]
-    told = send(keyed(*keys))
-    assert told.status == 200
-    placed = told.json["record_partitions"]
+    answer = send(keyed(*keys))
+    assert answer.status == 200
+    placed = answer.json["record_partitions"]
     assert placed == [kafkas(key.encode(), 7) for key in keys]
     for index, partition in enumerate(placed):
         assert (keys[index], str(index)) in [(one["key"], one["value"]) for one in stored(partition)]
@@ -66,11 +66,11 @@ def test_each_record_goes_where_kafkas_murmur2_puts_its_key() -> None:
 
 def test_the_records_of_a_partition_are_one_batch_in_the_order_of_the_request() -> None:
     grow(3)
-    told = send(keyed("a", "b", "c", "a", "b", "c", "a")).json
-    assert [one["partition"] for one in told["results"]] == sorted(set(told["record_partitions"]))
-    for result in told["results"]:
+    answer = send(keyed("a", "b", "c", "a", "b", "c", "a")).json
+    assert [one["partition"] for one in answer["results"]] == sorted(set(answer["record_partitions"]))
+    for result in answer["results"]:
         partition = result["partition"]
-        mine = [str(index) for index, other in enumerate(told["record_partitions"]) if other == partition]
+        mine = [str(index) for index, other in enumerate(answer["record_partitions"]) if other == partition]
         assert [one["value"] for one in stored(partition)] == mine
         segments = call("GET", f"/v1/topics/orders/partitions/{partition}/segments").json["segments"]
         assert len(segments) == 1
@@ -87,13 +87,13 @@ def test_the_records_of_a_partition_are_one_batch_in_the_order_of_the_request() 
         }
 
 
-def test_record_partitions_and_base_offsets_tell_where_each_record_is() -> None:
+def test_record_partitions_and_base_offsets_locate_each_record() -> None:
     grow(3)
     send(keyed("a", "b", "c"))
-    told = send([{"key": key, "value": key * 2} for key in ("c", "a", "c", "b", "a")]).json
-    bases = {one["partition"]: one["base_offset"] for one in told["results"]}
+    answer = send([{"key": key, "value": key * 2} for key in ("c", "a", "c", "b", "a")]).json
+    bases = {one["partition"]: one["base_offset"] for one in answer["results"]}
     behind = dict.fromkeys(bases, 0)
-    for key, partition in zip(("c", "a", "c", "b", "a"), told["record_partitions"], strict=True):
+    for key, partition in zip(("c", "a", "c", "b", "a"), answer["record_partitions"], strict=True):
         offset = bases[partition] + behind[partition]
         behind[partition] += 1
         assert (stored(partition)[offset]["key"], stored(partition)[offset]["value"]) == (key, key * 2)
@@ -105,8 +105,8 @@ def test_records_without_a_key_share_one_partition_which_chance_picks_for_each_r
 ) -> None:
     grow(4)
     monkeypatch.setattr(service.log.context.runtime, "random", lambda: chance)
-    told = send([*keyed(None, "a", None), {"value": "left out"}]).json
-    assert told["record_partitions"] == [partition, kafkas(b"a", 4), partition, partition]
+    answer = send([*keyed(None, "a", None), {"value": "left out"}]).json
+    assert answer["record_partitions"] == [partition, kafkas(b"a", 4), partition, partition]
     assert [one["value"] for one in stored(partition) if one["key"] is None] == ["0", "2", "left out"]
 
 
@@ -133,17 +133,17 @@ def test_another_process_that_grew_the_topic_is_heard_of_at_once(
 def test_bytes_go_by_their_bytes() -> None:
     grow(9)
     raw = bytes(range(200, 256))
-    told = send([{"key": b64encode(raw).decode(), "value": ""}], encoding="base64").json
-    assert told["record_partitions"] == [kafkas(raw, 9)]
+    answer = send([{"key": b64encode(raw).decode(), "value": ""}], encoding="base64").json
+    assert answer["record_partitions"] == [kafkas(raw, 9)]
 
 
 @pytest.mark.parametrize(
     "field", ["producer", "session", "transactional_id", "expected_offset", "partitions", "partition", "topic"]
 )
-def test_what_is_one_partitions_is_refused_by_its_name(field: str) -> None:
+def test_a_field_of_one_partition_is_refused_by_its_name(field: str) -> None:
     given: Any = {"producer": {"producer_id": 1, "producer_epoch": 0, "sequence": 0}, "expected_offset": 0}
-    told = send(keyed("a"), **{field: given.get(field, "x")})
-    assert (told.code, told.json["field"]) == ("INVALID_REQUEST", field)
+    answer = send(keyed("a"), **{field: given.get(field, "x")})
+    assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", field)
     assert (stored(0), stored(1)) == ([], [])
 
 
@@ -159,12 +159,12 @@ def test_what_is_one_partitions_is_refused_by_its_name(field: str) -> None:
     ],
 )
 def test_the_form_is_judged_for_the_whole_request_before_anything_is_written(body: Any, field: str) -> None:
-    told = call("POST", PATH, value=body)
-    assert (told.code, told.json["field"]) == ("INVALID_REQUEST", field)
+    answer = call("POST", PATH, value=body)
+    assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", field)
     assert (stored(0), stored(1)) == ([], [])
 
 
-def test_what_is_no_json_or_asks_for_too_much_is_refused_whole() -> None:
+def test_a_body_that_is_not_json_or_too_large_is_refused_whole() -> None:
     assert call("POST", PATH, headers={"content-type": BATCH_TYPE}, body=b"x").code == "UNSUPPORTED_MEDIA_TYPE"
     assert call("POST", PATH, body=b" " * (limits.BODY_BYTES_MAX + 1)).code == "RECORD_LIST_TOO_LARGE"
     assert send(keyed("a"), acks=7).code == "INVALID_REQUIRED_ACKS"
@@ -181,9 +181,9 @@ def test_an_unknown_topic_is_unknown_for_the_whole_request(name: str, acks: int)
     assert malformed.code == "INVALID_REQUEST"
 
 
-def test_without_acknowledgement_nothing_is_told() -> None:
-    told = send(keyed("a", "b", "c", "d"), acks=0)
-    assert (told.status, told.body, len(stored(0)) + len(stored(1))) == (202, b"", 4)
+def test_without_acknowledgement_the_answer_is_empty() -> None:
+    answer = send(keyed("a", "b", "c", "d"), acks=0)
+    assert (answer.status, answer.body, len(stored(0)) + len(stored(1))) == (202, b"", 4)
 
 
 def test_each_partition_fails_by_itself_and_blames_records_by_their_place_in_the_request() -> None:
@@ -198,26 +198,26 @@ def test_each_partition_fails_by_itself_and_blames_records_by_their_place_in_the
         {"key": bad, "value": "3", "timestamp": far},
         {"key": bad, "value": "4", "timestamp": far},
     ]
-    told = send(records).json["results"]
-    assert (told[0]["partition"], told[0]["count"]) == (0, 2)
-    assert (told[1]["partition"], told[1]["error"]["code"]) == (1, "INVALID_TIMESTAMP")
-    assert [one["index"] for one in told[1]["error"]["record_errors"]] == [3, 4]
-    assert told[1]["error"]["record_errors_count"] == 2
+    results = send(records).json["results"]
+    assert (results[0]["partition"], results[0]["count"]) == (0, 2)
+    assert (results[1]["partition"], results[1]["error"]["code"]) == (1, "INVALID_TIMESTAMP")
+    assert [one["index"] for one in results[1]["error"]["record_errors"]] == [3, 4]
+    assert results[1]["error"]["record_errors_count"] == 2
     assert ([one["value"] for one in stored(0)], stored(1)) == (["0", "2"], [])
 
 
 def test_a_compacted_topic_blames_the_records_without_a_key() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact"}})
-    told = send(keyed("a", None, "b", None)).json
-    errors = [one["error"] for one in told["results"] if "error" in one]
+    answer = send(keyed("a", None, "b", None)).json
+    errors = [one["error"] for one in answer["results"] if "error" in one]
     assert [(one["code"], [e["index"] for e in one["record_errors"]]) for one in errors] == [("INVALID_RECORD", [1, 3])]
 
 
 def test_records_too_large_for_one_batch_are_their_partitions_error() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"max.message.bytes": 1000}})
     keys = {kafkas(key.encode(), 2): key for key in "abcdefgh"}
-    told = send([{"key": keys[0], "value": "x" * 2000}, {"key": keys[1], "value": "x"}]).json["results"]
-    assert (told[0]["error"]["code"], told[1]["count"]) == ("MESSAGE_TOO_LARGE", 1)
+    results = send([{"key": keys[0], "value": "x" * 2000}, {"key": keys[1], "value": "x"}]).json["results"]
+    assert (results[0]["error"]["code"], results[1]["count"]) == ("MESSAGE_TOO_LARGE", 1)
 
 
 # Many partitions
@@ -235,19 +235,19 @@ def test_a_request_may_lead_to_more_partitions_than_one_produce_request_names(
         return gather(calls)
 
     monkeypatch.setattr(service.runtime, "gather", counted)
-    told = send(keyed(*(str(n) for n in range(2_000)))).json
-    assert len(told["results"]) > 5 * limits.PARTITIONS_PER_PRODUCE_MAX
+    answer = send(keyed(*(str(n) for n in range(2_000)))).json
+    assert len(answer["results"]) > 5 * limits.PARTITIONS_PER_PRODUCE_MAX
     assert max(at_once) == limits.PARTITIONS_PER_PRODUCE_MAX
-    assert sum(one["count"] for one in told["results"]) == 2_000
+    assert sum(one["count"] for one in answer["results"]) == 2_000
 
 
-def test_more_partitions_than_one_answer_can_tell_of_are_refused_and_nothing_is_written(
+def test_more_partitions_than_one_answer_holds_are_refused_and_nothing_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     grow(20)
     monkeypatch.setattr(limits, "PARTITIONS_BY_KEY_MAX", 3)
-    told = send(keyed(*(str(n) for n in range(20))))
-    assert (told.code, told.json["field"]) == ("INVALID_REQUEST", "records")
+    answer = send(keyed(*(str(n) for n in range(20))))
+    assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "records")
     assert all(stored(partition) == [] for partition in range(20))
 
 
@@ -267,8 +267,8 @@ def test_the_largest_answer_passes_the_gateway() -> None:
 def test_many_bad_records_are_counted_and_some_of_each_partition_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RECORD_ERRORS_BY_KEY_MAX", 6)
     far = NOW_MS + 10**10
-    told = send([{"key": str(n), "value": "", "timestamp": far} for n in range(40)]).json
-    errors = [one["error"] for one in told["results"]]
+    answer = send([{"key": str(n), "value": "", "timestamp": far} for n in range(40)]).json
+    errors = [one["error"] for one in answer["results"]]
     assert [len(one["record_errors"]) for one in errors] == [3, 3]
     assert sum(one["record_errors_count"] for one in errors) == 40
 
@@ -289,9 +289,9 @@ def test_partitions_whose_turn_does_not_come_in_time_say_that_nothing_was_writte
         create(*given)
 
     monkeypatch.setattr(objects, "create", slow)
-    told = send(keyed(*(str(n) for n in range(50)))).json["results"]
-    assert ["error" in one for one in told] == [False, False, False, True, True]
-    assert {(one["error"]["code"], one["error"]["next_step"]) for one in told[3:]} == {("THROTTLED", "retry")}
+    results = send(keyed(*(str(n) for n in range(50)))).json["results"]
+    assert ["error" in one for one in results] == [False, False, False, True, True]
+    assert {(one["error"]["code"], one["error"]["next_step"]) for one in results[3:]} == {("THROTTLED", "retry")}
     assert [bool(stored(partition)) for partition in range(5)] == [True, True, True, False, False]
     service.close()
 

@@ -24,17 +24,17 @@ class World:
         self.clock = FakeRuntime()
         self.other = lent.client
         self.client = Client("http://here", http=lent.client._transport._http._transport, runtime=self.clock)
-        self.told: list[tuple[int, errors.FencelineError | None]] = []
+        self.growths: list[tuple[int, errors.FencelineError | None]] = []
 
     def note(self, topic: Topic, error: errors.FencelineError | None) -> None:
-        self.told.append((topic.partitions, error))
+        self.growths.append((topic.partitions, error))
 
     def look(self) -> tuple[int, errors.FencelineError | None]:
         """Let a minute pass, and return what the producer says then."""
-        before = len(self.told)
+        before = len(self.growths)
         self.clock.pass_ms(LOOK_MS)
-        wait_until(lambda: len(self.told) > before)
-        return self.told[-1]
+        wait_until(lambda: len(self.growths) > before)
+        return self.growths[-1]
 
 
 @pytest.mark.parametrize("access_mode", ["Exclusive", "ExclusiveWithFencing", "WaitForExclusive"])
@@ -89,7 +89,7 @@ def test_a_producer_that_was_fenced_and_does_not_know_it_takes_nothing_from_its_
         idle.__exit__(KeyError, None, None)
 
 
-def test_a_lowered_limit_splits_a_batch_and_a_subscription_begins_at_the_beginning_of_what_is_new() -> None:
+def test_a_lowered_limit_splits_a_batch_and_a_subscription_reads_new_partitions_whole() -> None:
     with in_memory() as lent:
         world = World(lent)
         world.other.create_topic("t")
@@ -99,7 +99,7 @@ def test_a_lowered_limit_splits_a_batch_and_a_subscription_begins_at_the_beginni
             world.other.alter_topic("t", partitions=3, config={"max.message.bytes": 4_000})
             producer.flush()
             assert [delivery.result().offset for delivery in sent] == list(range(40))
-            wait_until(lambda: world.told == [(3, None)])
+            wait_until(lambda: world.growths == [(3, None)])
             producer.send(value=b"new", partition=2)
         with world.client.subscribe("t", "s", follow=False) as subscriber:
             found = [(partition, record.value) for partition, record in subscriber]

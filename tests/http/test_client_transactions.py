@@ -190,7 +190,7 @@ def test_a_transaction_takes_a_create_for_each_batch_and_each_marker_and_three_i
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_each_transaction_shows_once_or_never_whatever_is_lost(seed: int) -> None:
+def test_each_transaction_shows_once_or_never_under_lost_answers(seed: int) -> None:
     with in_memory() as lent:
         for n, outcomes in enumerate(run(lent, seed, programs=2, transactions=8)):
             check(lent, outcomes, f"id{n}")
@@ -198,7 +198,7 @@ def test_each_transaction_shows_once_or_never_whatever_is_lost(seed: int) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_each_transaction_of_many_shows_once_or_never_whatever_is_lost(seed: int) -> None:
+def test_each_of_many_transactions_shows_once_or_never_under_lost_answers(seed: int) -> None:
     with in_memory() as lent:
         for n, outcomes in enumerate(run(lent, seed, programs=3, transactions=30)):
             check(lent, outcomes, f"id{n}")

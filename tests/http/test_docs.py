@@ -65,7 +65,7 @@ def test_the_root_answers_with_links_that_lead_somewhere(service: Any, accept: s
         assert call("GET", path).status == 200
 
 
-def test_a_browser_gets_the_page_at_the_root_and_anybody_gets_it_at_docs(service: Any) -> None:
+def test_a_browser_gets_the_page_at_the_root_and_every_client_at_docs(service: Any) -> None:
     for answer in (call("GET", "/", headers={"accept": BROWSER}), call("GET", "/docs")):
         assert (answer.status, answer.headers["content-type"]) == (200, HTML_TYPE)
         assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
@@ -93,7 +93,7 @@ def test_the_page_has_every_operation_every_error_and_a_line_to_copy_for_each() 
     assert set(OPERATIONS) <= set(ids)
 
 
-def test_whatever_the_document_says_is_text_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markup_in_the_document_is_text_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     evil = "</pre></code><script>alert(1)</script>\"'&"
 
     def poisoned(value: Any) -> Any:
@@ -139,7 +139,7 @@ def test_every_operation_has_a_name_a_group_words_and_an_example_that_is_valid()
                 validator(json.dumps(parameter["schema"])).validate(parameter["example"])
         contents = [operation.get("requestBody", {}).get("content", {})]
         contents += [answer.get("content", {}) for answer in operation["responses"].values()]
-        for media in (told for content in contents for told in content.values()):
+        for media in (each for content in contents for each in content.values()):
             if "example" in media:
                 validator(json.dumps(media["schema"])).validate(media["example"])
 
@@ -216,7 +216,7 @@ def without_times(shown: Any) -> Any:
     return shown
 
 
-def test_who_signs_is_told_how_and_who_need_not_sign_may_leave_it_out() -> None:
+def test_the_document_allows_signed_and_unsigned_requests() -> None:
     [(name, scheme)] = DOCUMENT["components"]["securitySchemes"].items()
     assert (scheme["type"], scheme["in"], scheme["name"]) == ("apiKey", "header", "Authorization")
     assert scheme["x-amazon-apigateway-authtype"] == "awsSigv4"

@@ -93,13 +93,13 @@ def test_a_function_that_was_frozen_sees_that_its_topic_was_deleted(elsewhere: S
 
 
 @pytest.mark.parametrize("at_ms", [None, "soon", True, -5, 1.5, 10**30])
-def test_a_time_that_makes_no_sense_refuses_nothing(function: wiring.Service, at_ms: Any) -> None:
+def test_an_invalid_time_of_a_request_refuses_nothing(function: wiring.Service, at_ms: Any) -> None:
     assert produce(at_ms, "a") == 0
     assert produce(START_MS, "b") == 1
 
 
 @pytest.mark.parametrize("handler", [sweep.run, compact.run])
-def test_a_schedules_event_tells_the_time_too(function: wiring.Service, handler: Any) -> None:
+def test_a_scheduled_event_sets_the_time_too(function: wiring.Service, handler: Any) -> None:
     handler({"time": "2023-11-14T22:13:20Z"}, Remaining(), function)
     assert function.log.context.events.latest_ms == START_MS
     for time in (None, 7, "soon", "0001-01-01T00:00:00"):
@@ -107,7 +107,7 @@ def test_a_schedules_event_tells_the_time_too(function: wiring.Service, handler:
     assert function.log.context.events.latest_ms == START_MS
 
 
-def test_the_local_server_tells_its_handlers_when_a_request_came(service: wiring.Service) -> None:
+def test_the_local_server_gives_its_handlers_the_time_of_a_request(service: wiring.Service) -> None:
     bridge = Bridge(service)
 
     async def ask() -> httpx.Response:
@@ -120,14 +120,14 @@ def test_the_local_server_tells_its_handlers_when_a_request_came(service: wiring
     assert bridge.close(10_000)
 
 
-def test_the_service_that_users_tests_get_tells_it_too() -> None:
+def test_the_service_in_memory_gives_the_time_of_a_request_too() -> None:
     with in_memory() as lent:
         before = ThreadRuntime().now_ms()
         lent.client.create_topic("orders")
         assert before <= lent.service.log.context.events.latest_ms <= ThreadRuntime().now_ms()
 
 
-def test_a_request_that_does_not_tell_its_time_is_served(service: wiring.Service) -> None:
+def test_a_request_without_a_time_is_served(service: wiring.Service) -> None:
     sent = event("GET", "/v1/topics")
     del sent["requestContext"]["timeEpoch"]
     assert send(sent).status == 200

@@ -260,7 +260,7 @@ def test_produce_many_takes_at_most_fifty_entries() -> None:
 
 
 @pytest.mark.parametrize("acks", [2, -2, 2**62])
-def test_an_integer_that_is_no_acks_is_told_apart_from_what_is_none(acks: int) -> None:
+def test_invalid_acks_are_refused_by_their_own_code(acks: int) -> None:
     assert_refused(call("POST", RECORDS, value={**ONE, "acks": acks}), "INVALID_REQUIRED_ACKS")
     entries = [{"topic": "orders", "partition": 0, **ONE}]
     assert_refused(call("POST", "/v1/produce", value={"acks": acks, "partitions": entries}), "INVALID_REQUIRED_ACKS")
@@ -294,7 +294,7 @@ def test_a_topic_of_wrong_form_is_refused_with_its_field(body: Any, field: str) 
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250, "a\n"])
-def test_a_name_that_is_not_legal_is_an_invalid_topic_in_a_body_and_an_unknown_one_in_a_path(name: str) -> None:
+def test_an_illegal_name_is_an_invalid_topic_in_a_body_and_an_unknown_one_in_a_path(name: str) -> None:
     assert_refused(call("POST", "/v1/topics", value={"name": name}), "INVALID_TOPIC_EXCEPTION")
     if name and "/" not in name:
         assert_refused(call("GET", f"/v1/topics/{name}"), "UNKNOWN_TOPIC_OR_PARTITION")
@@ -411,7 +411,7 @@ def test_a_body_too_large_is_refused_before_it_is_parsed(path: str) -> None:
         "/v1/topics/orders\n/partitions/0/records",
     ],
 )
-def test_what_no_partition_can_be_called_is_an_unknown_partition(path: str) -> None:
+def test_an_invalid_partition_in_a_path_is_an_unknown_partition(path: str) -> None:
     assert_refused(call("POST", path, value=ONE), "UNKNOWN_TOPIC_OR_PARTITION")
     assert_refused(call("GET", path, "offset=0"), "UNKNOWN_TOPIC_OR_PARTITION")
 
@@ -467,18 +467,18 @@ def test_an_unknown_path_is_not_found_with_any_method(method: str, path: str) ->
     ],
 )
 @pytest.mark.parametrize("method", ["PUT", "HEAD", "OPTIONS", "TRACE", "QUERY", "DELETE"])
-def test_a_known_path_with_another_method_tells_its_methods_whichever_function_is_asked(
+def test_a_wrong_method_is_answered_with_the_allowed_ones_by_every_function(
     method: str, path: str, allowed: str
 ) -> None:
     if method in allowed or (method == "HEAD" and "GET" in allowed):
         return
     for function in routes.FUNCTIONS:
-        told = answer_of(function, event(method, path))
-        assert (told["statusCode"], json.loads(told["body"])["code"]) == (405, "METHOD_NOT_ALLOWED")
-        assert told["headers"]["allow"] == allowed
+        response = answer_of(function, event(method, path))
+        assert (response["statusCode"], json.loads(response["body"])["code"]) == (405, "METHOD_NOT_ALLOWED")
+        assert response["headers"]["allow"] == allowed
 
 
-def test_an_error_that_is_not_ours_goes_through_to_whoever_runs_the_handler(
+def test_an_undocumented_error_passes_through_the_handler(
     service: wiring.Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Topics, "get", lambda *_: 1 // 0)
@@ -503,8 +503,8 @@ def test_threads_that_share_a_handler_each_get_their_own_answer(
         body = {"records": [{"value": str(n)}]}
         if n % 3 == 0:
             return call("POST", f"/v1/topics/{'t' * (n % 7 + 1)}/partitions/{n}/records", body="{").code != ""
-        told = call("POST", f"/v1/topics/{'t' * (n % 7 + 1)}/partitions/{n}/records", value=body).json
-        return (told["base_offset"], told["next_offset"], told["count"]) == (n, n, n % 7 + 1)
+        answer = call("POST", f"/v1/topics/{'t' * (n % 7 + 1)}/partitions/{n}/records", value=body).json
+        return (answer["base_offset"], answer["next_offset"], answer["count"]) == (n, n, n % 7 + 1)
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(one, range(4_000)))
@@ -514,9 +514,9 @@ def test_a_raw_event_carries_bytes_both_ways(service: wiring.Service) -> None:
     raw = {**event("POST", RECORDS), "body": json.dumps(ONE).encode(), "isRaw": True}
     assert dispatch.respond("produce", raw, service).status == 200
     accept = {"accept": BATCH_TYPE}
-    told = dispatch.respond("read", {**event("GET", RECORDS, "offset=0", accept), "isRaw": True}, service)
-    assert isinstance(told.body, bytes)
-    assert told.body == send(event("GET", RECORDS, "offset=0", accept)).body
+    response = dispatch.respond("read", {**event("GET", RECORDS, "offset=0", accept), "isRaw": True}, service)
+    assert isinstance(response.body, bytes)
+    assert response.body == send(event("GET", RECORDS, "offset=0", accept)).body
 
 
 # Content codings, HEAD
@@ -547,9 +547,9 @@ def test_a_batch_in_a_compressed_body_is_stored_as_it_was_made() -> None:
     "coding", ["br", "deflate", "compress", "gzip, gzip", "gzip,zstd", "aws-chunked", "é", "x" * 999]
 )
 def test_a_body_in_another_coding_is_refused_and_nothing_is_written(coding: str) -> None:
-    told = call("POST", RECORDS, body=json.dumps(ONE), headers={"content-encoding": coding})
-    assert_refused(told, "UNSUPPORTED_MEDIA_TYPE")
-    assert "gzip and zstd" in told.json["detail"]
+    answer = call("POST", RECORDS, body=json.dumps(ONE), headers={"content-encoding": coding})
+    assert_refused(answer, "UNSUPPORTED_MEDIA_TYPE")
+    assert "gzip and zstd" in answer.json["detail"]
     assert next_offset() == 0
 
 
@@ -570,13 +570,13 @@ def test_a_body_that_is_not_in_its_coding_is_refused(coding: str, change: Callab
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-def test_what_a_small_body_decodes_to_is_bounded(coding: str) -> None:
+def test_the_decoded_size_of_a_compressed_body_is_bounded(coding: str) -> None:
     huge = b" " * (limits.BODY_BYTES_MAX + 1)
     packed = as_zstd(huge) if coding == "zstd" else gzip.compress(huge)
     assert len(packed) < 10_000
-    told = call("POST", RECORDS, body=packed, headers={"content-encoding": coding})
-    assert_refused(told, "RECORD_LIST_TOO_LARGE")
-    assert told.json["bytes_max"] == limits.BODY_BYTES_MAX
+    answer = call("POST", RECORDS, body=packed, headers={"content-encoding": coding})
+    assert_refused(answer, "RECORD_LIST_TOO_LARGE")
+    assert answer.json["bytes_max"] == limits.BODY_BYTES_MAX
 
 
 @pytest.mark.parametrize("route", [route for route in routes.ROUTES if route.method == "GET"], ids=lambda r: r.path)
@@ -584,4 +584,4 @@ def test_head_answers_as_get_does(route: Route) -> None:
     path = route.path.replace("{topic}", "orders").replace("{partition}", "0")
     query = "offset=0" if route.path.endswith("/records") else ""
     answers = [answer_of(route.function, event(method, path, query)) for method in ("GET", "HEAD")]
-    assert len({(told["statusCode"], told["headers"]["content-type"]) for told in answers}) == 1
+    assert len({(each["statusCode"], each["headers"]["content-type"]) for each in answers}) == 1

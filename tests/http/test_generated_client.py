@@ -87,9 +87,9 @@ def snake(name: str) -> str:
 
 
 def test_a_generator_drops_no_operation_and_names_each_as_a_person_would(made: tuple[Path, str]) -> None:
-    directory, told = made
-    assert "will not be generated" not in told
-    assert "Unable to" not in told
+    directory, printed = made
+    assert "will not be generated" not in printed
+    assert "Unable to" not in printed
     api = directory / PACKAGE / "api"
     modules = {str(path.relative_to(api)) for path in api.glob("*/[a-z]*.py")}
     operations = [operation for item in DOCUMENT["paths"].values() for operation in item.values()]

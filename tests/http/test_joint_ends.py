@@ -171,7 +171,7 @@ def test_an_extended_transaction_is_shown_with_its_end_and_lasts_until_then(runt
     assert producer.post("extend", timeout_ms=1).code == "PRODUCER_FENCED"
 
 
-def test_what_is_not_under_way_is_not_extended() -> None:
+def test_a_transaction_that_is_not_ongoing_is_not_extended() -> None:
     producer = Producer()
     assert producer.post("extend", timeout_ms=1).code == "INVALID_TXN_STATE"
     unknown = call("POST", "/v1/transactions/none/extend", value={**producer.pair, "timeout_ms": 1})
@@ -297,7 +297,7 @@ def test_a_query_is_refused_everywhere() -> None:
     assert_refused(call("POST", END, {"once": "x"}, value=WHOLE), "INVALID_REQUEST", "once")
 
 
-def test_what_the_items_hold_together_is_refused_beyond_its_limit(service: wiring.Service) -> None:
+def test_a_joint_end_beyond_the_limit_of_one_write_is_refused(service: wiring.Service) -> None:
     """Each member alone has room; one write would have more than it takes."""
     made = [Producer(f"large-{number:02d}") for number in range(12)]
     for one in made:

@@ -159,7 +159,7 @@ def test_a_groups_offsets_pass_the_gateway_with_the_longest_notes() -> None:
 
 
 @pytest.mark.parametrize("room", [0, 130, 400])
-def test_whatever_room_an_answer_has_the_pages_are_the_whole_list(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_any_size_are_the_whole_list(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in NAMES:
         call("POST", "/v1/topics", value={"name": name})
         call("PUT", f"{SUBSCRIPTIONS}/{name}")
@@ -186,7 +186,7 @@ def test_whatever_room_an_answer_has_the_pages_are_the_whole_list(room: int, mon
     assert len(pages) > 1
 
 
-def test_what_is_acknowledged_out_of_order_comes_in_parts_where_it_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_individual_acknowledgements_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{SUBSCRIPTIONS}/s"
     records = "/v1/topics/orders/partitions/0/records"
     call("POST", records, value={"records": [{"value": ""}] * 100})
@@ -222,7 +222,7 @@ def test_the_parts_of_an_answer_are_of_as_many_ranges_as_pass() -> None:
 @pytest.mark.parametrize(
     ("group", "resource"), [("\x01" * 249, "\x01" * 1_024), (None, "\x01\x02\x03"), ("g", "a"), (None, "\x7f" * 1_024)]
 )
-def test_what_a_session_holds_fits_one_answer_because_it_fits_one_item(group: str | None, resource: str) -> None:
+def test_holds_of_a_session_fit_one_answer_because_they_fit_one_item(group: str | None, resource: str) -> None:
     """Names in JSON have six times the bytes that they have in the item, at most, and it has 400 KB."""
     owned = OwnedHold(group, resource, "")
     in_item = 9 + len(group or "") + len(resource)  # as DynamoDB counts: three of the list, two for each member

@@ -58,7 +58,7 @@ def test_resources_are_owned_shown_and_released() -> None:
     assert [hold["resource"] for hold in call("GET", f"/v1/sessions/{a}").json["holds"]] == ["orders/0"]
 
 
-def test_what_was_never_owned_is_shown_so() -> None:
+def test_a_never_owned_resource_is_shown_without_an_owner() -> None:
     shown = call("GET", "/v1/own", {"resource": "é/ 1"})
     never = {"resource": "é/ 1", "group": None, "generation": 0, "fencing_token": -1, **NOBODY}
     assert (shown.status, shown.json) == (200, never)
@@ -242,7 +242,7 @@ def test_the_owner_of_a_partition_is_shown_by_its_name_and_since_it_was_granted_
     assert shown["since"] >= a["expires_at"] - 30_000
 
 
-def test_an_ownership_of_before_there_was_a_since_is_shown_without(service: wiring.Service) -> None:
+def test_an_older_ownership_without_a_since_is_shown_without(service: wiring.Service) -> None:
     a = session()
     own(a, "job")
     key = keys.lock_item(None, "job")

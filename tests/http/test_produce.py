@@ -35,7 +35,7 @@ def read(query: str = "offset=0") -> Any:
     return call("GET", RECORDS, query).json
 
 
-def test_an_append_tells_where_its_records_are() -> None:
+def test_an_append_is_answered_with_the_offsets_of_its_records() -> None:
     assert produce("a", "b").json == {
         "base_offset": 0,
         "next_offset": 2,
@@ -49,10 +49,10 @@ def test_an_append_tells_where_its_records_are() -> None:
     assert produce("d", expected_offset=-1).json["expected_offset_checked"] is False
 
 
-def test_a_log_append_time_topic_tells_the_time_of_the_append() -> None:
+def test_a_log_append_time_topic_answers_the_time_of_the_append() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"message.timestamp.type": "LogAppendTime"}})
-    told = produce("a").json["timestamp"]
-    assert NOW_MS <= told == read()["records"][0]["timestamp"]
+    timestamp = produce("a").json["timestamp"]
+    assert NOW_MS <= timestamp == read()["records"][0]["timestamp"]
 
 
 def test_an_expectation_that_fails_names_the_next_offset() -> None:
@@ -64,7 +64,7 @@ def test_an_expectation_that_fails_names_the_next_offset() -> None:
     assert read()["next_offset"] == 3
 
 
-def test_an_expectation_that_fails_names_its_partition_wherever_it_is_told() -> None:
+def test_an_offset_mismatch_names_its_partition_in_every_answer() -> None:
     call("POST", "/v1/topics", value={"name": "wide", "partitions": 2})
     lost = [
         produce("b", expected_offset=7).json,
@@ -76,8 +76,8 @@ def test_an_expectation_that_fails_names_its_partition_wherever_it_is_told() -> 
     entries = [
         {"topic": "wide", "partition": number, "records": [{"value": "b"}], "expected_offset": 7} for number in (0, 1)
     ]
-    told = call("POST", "/v1/produce", value={"partitions": entries}).json["results"]
-    lost += [one["error"] for one in told]
+    results = call("POST", "/v1/produce", value={"partitions": entries}).json["results"]
+    lost += [one["error"] for one in results]
     places = [("orders", 0)] * 4 + [("wide", 0), ("wide", 1)]
     assert [(one["topic"], one["partition"]) for one in lost] == places
     for error, (topic, partition) in zip(lost, places, strict=True):
@@ -125,7 +125,7 @@ def test_the_path_of_batches_takes_nothing_else(content_type: str) -> None:
     assert read()["next_offset"] == 0
 
 
-def test_a_repeated_batch_is_told_as_a_duplicate() -> None:
+def test_a_repeated_batch_is_answered_as_a_duplicate() -> None:
     producer = {**call("POST", "/v1/producer-ids").json, "sequence": 0}
     first = produce("a", producer=producer, expected_offset=0).json
     produce("b")
@@ -139,7 +139,7 @@ def test_every_acknowledgement_but_none_is_an_answer(acks: object) -> None:
     assert produce("a", acks=acks).json["next_offset"] == 1
 
 
-def test_without_acknowledgement_only_what_is_judged_before_the_partition_is_told() -> None:
+def test_without_acknowledgement_only_errors_before_the_partition_are_answered() -> None:
     for expected in (None, -1, [-1]):
         answer = produce("a", acks=0, expected_offset=expected)
         assert (answer.status, answer.body) == (202, b"")
@@ -170,7 +170,7 @@ def test_text_and_bytes_come_back_as_they_went() -> None:
     assert page["records"][0].items() >= binary.items()
 
 
-def test_a_session_nobody_made_is_unknown() -> None:
+def test_a_session_id_that_was_never_granted_is_unknown() -> None:
     assert produce("a", session={"session_id": "s", "topic_epoch": -1}).code == "UNKNOWN_SESSION"
     assert produce_batch(batch(b"a"), "session_id=s&topic_epoch=0").code == "UNKNOWN_SESSION"
     assert call("GET", RECORDS, "offset=0&session_id=s").code == "UNKNOWN_SESSION"
@@ -243,7 +243,7 @@ def test_a_damaged_batch_is_refused_and_writes_nothing(body: bytes, code: str) -
     assert read()["next_offset"] == 0
 
 
-def test_a_list_of_expected_offsets_of_another_length_is_refused_with_the_number_of_records() -> None:
+def test_expected_offsets_of_another_length_are_refused_with_the_number_of_records() -> None:
     lists = call("POST", RECORDS, value={"records": [{"value": "a"}], "expected_offsets": [3, 4]})
     assert "must be a list of one for each of the 1 records" in lists.json["detail"]
     sent = produce_batch(batch(b"a"), "expected_offsets=3,4")
@@ -253,15 +253,15 @@ def test_a_list_of_expected_offsets_of_another_length_is_refused_with_the_number
     assert read()["next_offset"] == 0
 
 
-def test_a_bad_timestamp_is_told_first_whatever_else_is_wrong_with_other_records() -> None:
+def test_a_bad_timestamp_is_reported_before_other_record_errors() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact"}})
     records = [{"value": "no key"}, {"key": "k", "value": "late", "timestamp": NOW_MS * 2}]
     sent = encode([Record(b"no key"), Record(b"late", key=b"k", timestamp=NOW_MS * 2)], now_ms=NOW_MS).body
     entry = {"topic": "orders", "partition": 0, "records": records}
     many = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"][0]["error"]
-    for told in (call("POST", RECORDS, value={"records": records}).json, produce_batch(sent).json, many):
-        assert told["code"] == "INVALID_TIMESTAMP"
-        assert [error["index"] for error in told["record_errors"]] == [1]
+    for answer in (call("POST", RECORDS, value={"records": records}).json, produce_batch(sent).json, many):
+        assert answer["code"] == "INVALID_TIMESTAMP"
+        assert [error["index"] for error in answer["record_errors"]] == [1]
     assert read()["next_offset"] == 0
 
 
@@ -276,19 +276,19 @@ def test_a_problem_names_a_hundred_records_and_says_how_many_are_to_blame(wrong:
         records = [fine, *[wrong] * count, fine]
         entry = {"topic": "orders", "partition": 0, "records": records}
         many = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"][0]["error"]
-        for told in (call("POST", RECORDS, value={"records": records}).json, many):
-            assert told["code"] == code
-            assert [error["index"] for error in told["record_errors"]] == [*range(1, min(count, 100) + 1)]
-            assert told["record_errors_count"] == count
+        for answer in (call("POST", RECORDS, value={"records": records}).json, many):
+            assert answer["code"] == code
+            assert [error["index"] for error in answer["record_errors"]] == [*range(1, min(count, 100) + 1)]
+            assert answer["record_errors_count"] == count
 
 
 def test_the_answer_to_fifty_batches_all_to_blame_passes_the_gateway() -> None:
     call("PATCH", "/v1/topics/orders", value={"partitions": 50, "config": {"message.timestamp.before.max.ms": 1}})
     records = [{"value": "", "timestamp": 1}] * 2_000
     entries = [{"topic": "orders", "partition": partition, "records": records} for partition in range(50)]
-    told = call("POST", "/v1/produce", value={"partitions": entries})
-    assert {one["error"]["record_errors_count"] for one in told.json["results"]} == {2_000}
-    assert len(told.body) < 1_000_000
+    answer = call("POST", "/v1/produce", value={"partitions": entries})
+    assert {one["error"]["record_errors_count"] for one in answer.json["results"]} == {2_000}
+    assert len(answer.body) < 1_000_000
 
 
 def test_a_problem_repeats_no_more_of_a_request_than_a_reader_takes_in() -> None:
@@ -297,9 +297,13 @@ def test_a_problem_repeats_no_more_of_a_request_than_a_reader_takes_in() -> None
     entry = {"topic": name, "partition": 0, "records": [{"value": "a"}]}
     (result,) = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"]
     assert (result["topic"], result["error"]["code"]) == (name[:249] + "…", "UNKNOWN_TOPIC_OR_PARTITION")
-    told = call("PATCH", "/v1/topics/orders", value={"config": {name: 1}})
-    assert (told.code, told.json["field"][:9], told.json["field"][-1]) == ("INVALID_REQUEST", "config.\x01\x01", "…")
-    assert len(told.body) < 100_000
+    answer = call("PATCH", "/v1/topics/orders", value={"config": {name: 1}})
+    assert (answer.code, answer.json["field"][:9], answer.json["field"][-1]) == (
+        "INVALID_REQUEST",
+        "config.\x01\x01",
+        "…",
+    )
+    assert len(answer.body) < 100_000
 
 
 def test_a_batch_larger_than_the_topic_takes_names_the_limit() -> None:
@@ -317,9 +321,9 @@ def test_produce_many_answers_each_entry_in_order() -> None:
         {"topic": "orders", "partition": 2**62, "records": [{"value": "d"}]},
         {"topic": "orders", "partition": 9, "records": [{"value": "AA=="}], "encoding": "base64"},
     ]
-    told = call("POST", "/v1/produce", value={"acks": "all", "partitions": entries})
-    assert told.status == 200
-    results = told.json["results"]
+    answer = call("POST", "/v1/produce", value={"acks": "all", "partitions": entries})
+    assert answer.status == 200
+    results = answer.json["results"]
     assert [(one["topic"], one["partition"]) for one in results] == [
         (one["topic"], one["partition"]) for one in entries
     ]
@@ -328,7 +332,7 @@ def test_produce_many_answers_each_entry_in_order() -> None:
     assert {one["error"]["code"] for one in results[2:]} == {"UNKNOWN_TOPIC_OR_PARTITION"}
 
 
-def test_produce_many_without_acknowledgement_tells_nothing() -> None:
+def test_produce_many_without_acknowledgement_has_an_empty_answer() -> None:
     entries = [{"topic": topic, "partition": 0, "records": [{"value": "a"}]} for topic in ("orders", "nope")]
-    told = call("POST", "/v1/produce", value={"acks": 0, "partitions": entries})
-    assert (told.status, told.body, read()["next_offset"]) == (202, b"", 1)
+    answer = call("POST", "/v1/produce", value={"acks": 0, "partitions": entries})
+    assert (answer.status, answer.body, read()["next_offset"]) == (202, b"", 1)

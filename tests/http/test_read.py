@@ -91,7 +91,7 @@ def test_both_isolations_read_what_is_committed() -> None:
     assert values("offset=0&isolation=read_committed") == values("offset=0&isolation=read_uncommitted") == ["a"]
 
 
-def test_a_page_is_base64_where_it_is_asked_for_or_needed_and_says_so() -> None:
+def test_a_page_is_base64_on_request_or_for_bytes_that_are_no_text() -> None:
     produce("a")
     produce("/w==", encoding="base64")
     produce("b")
@@ -114,7 +114,7 @@ def test_the_compacted_view_before_the_first_compaction_is_the_whole_log() -> No
     assert either.headers["content-type"] == "application/json"
 
 
-def test_a_compacted_page_says_of_which_view_it_is_and_a_reader_behind_a_newer_one_begins_anew() -> None:
+def test_a_compacted_page_has_its_view_and_a_reader_behind_a_newer_one_begins_anew() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact", "delete.retention.ms": 0}})
     rows = [{"key": key, "value": value} for key, value in (("a", "1"), ("b", "2"), ("a", None))]
     assert call("POST", RECORDS, value={"records": rows}).status == 200
@@ -186,7 +186,7 @@ def test_the_answer_is_of_the_type_that_is_accepted(accept: str, is_batch: bool)
     assert answer.headers["content-type"] == (BATCH_TYPE if is_batch else "application/json")
 
 
-def test_offsets_tell_a_partitions_bounds_and_the_first_record_at_a_time() -> None:
+def test_offsets_are_a_partitions_bounds_and_the_first_record_at_a_time() -> None:
     produce("a", "b")
     assert call("GET", f"{PARTITION}/offsets").json == {
         "log_start_offset": 0,
@@ -239,17 +239,17 @@ def shown(*values: bytes, encoding: str = "utf8") -> Any:
 
     records = [record(n, value) for n, value in enumerate(values)]
     text = record_page.to_json(Page(records, len(records), Bounds(0, 100, 100)), encoding)
-    told = json.loads(text)
-    assert len(text.encode()) < limits.REPLY_BYTES_MAX or len(told["records"]) == 1
-    return told
+    answer = json.loads(text)
+    assert len(text.encode()) < limits.REPLY_BYTES_MAX or len(answer["records"]) == 1
+    return answer
 
 
 LARGE = b"x" * 1_500_000
 
 
 def test_a_page_is_cut_below_four_mebibytes_of_json() -> None:
-    told = shown(LARGE, LARGE, LARGE)
-    assert (len(told["records"]), told["position"], told["encoding"]) == (2, 2, "utf8")
+    answer = shown(LARGE, LARGE, LARGE)
+    assert (len(answer["records"]), answer["position"], answer["encoding"]) == (2, 2, "utf8")
 
 
 def test_characters_that_json_writes_long_count_as_long_as_they_are() -> None:
@@ -265,23 +265,23 @@ def test_bytes_that_are_no_text_count_only_on_the_page_after_the_cut() -> None:
     assert shown(b"\xff", LARGE)["encoding"] == "base64"
 
 
-def test_text_stays_text_where_only_base64_would_cut_off_the_bytes_that_are_none() -> None:
-    told = shown(LARGE, b"x" * 1_800_000, b"\xff")
-    assert (told["encoding"], len(told["records"]), told["position"]) == ("utf8", 2, 2)
+def test_a_page_stays_text_if_its_only_invalid_bytes_are_cut_off() -> None:
+    answer = shown(LARGE, b"x" * 1_800_000, b"\xff")
+    assert (answer["encoding"], len(answer["records"]), answer["position"]) == ("utf8", 2, 2)
 
 
 def test_a_single_record_too_large_comes_as_base64() -> None:
-    told = shown(b"\x00" * 1_000_000, b"a")
-    assert (told["encoding"], len(told["records"]), told["position"]) == ("base64", 1, 1)
+    answer = shown(b"\x00" * 1_000_000, b"a")
+    assert (answer["encoding"], len(answer["records"]), answer["position"]) == ("base64", 1, 1)
     huge = shown(b"x" * 4_194_304, b"a")
     assert (huge["encoding"], len(huge["records"]), huge["position"]) == ("base64", 1, 1)
 
 
-def test_a_replicated_record_tells_its_origin() -> None:
+def test_a_replicated_record_has_its_origin() -> None:
 
     replicated = ReadRecord(4, -1, b"k", None, [("h", b"\xc3\xa9"), ("n", None)], 3, "eu-west-1")
-    told = json.loads(record_page.to_json(Page([replicated], 9, Bounds(4, 9, 9)), "utf8"))
-    assert told["records"] == [
+    answer = json.loads(record_page.to_json(Page([replicated], 9, Bounds(4, 9, 9)), "utf8"))
+    assert answer["records"] == [
         {
             "offset": 4,
             "timestamp": -1,
@@ -292,7 +292,7 @@ def test_a_replicated_record_tells_its_origin() -> None:
             "origin": "eu-west-1",
         }
     ]
-    assert told["position"] == 9
+    assert answer["position"] == 9
 
 
 def test_an_empty_page_keeps_the_encoding_that_was_asked_for() -> None:
@@ -307,10 +307,10 @@ OFFSETS = "/v1/topics/orders/offsets"
 
 def test_a_topics_offsets_are_those_of_its_partitions() -> None:
     produce("a", "b")
-    told = call("GET", OFFSETS).json
+    answer = call("GET", OFFSETS).json
     topic_id = call("GET", "/v1/topics/orders").json["topic_id"]
     each = [call("GET", f"/v1/topics/orders/partitions/{number}/offsets").json for number in (0, 1)]
-    assert told == {
+    assert answer == {
         "topic_id": topic_id,
         "partitions": [{"partition": number, **each[number]} for number in (0, 1)],
         "has_more": False,
@@ -325,10 +325,10 @@ def test_a_topics_offsets_are_those_of_its_partitions() -> None:
 def test_a_topics_offsets_come_in_pages_of_at_most_a_hundred() -> None:
     assert call("PATCH", "/v1/topics/orders", value={"partitions": 130}).status == 200
     for query in ("", "limit=100", "limit=101", "limit=99999999999999999999"):
-        told = call("GET", OFFSETS, query).json
-        assert ([one["partition"] for one in told["partitions"]], told["has_more"]) == ([*range(100)], True)
-    told = call("GET", OFFSETS, "start_partition=100").json
-    assert ([one["partition"] for one in told["partitions"]], told["has_more"]) == ([*range(100, 130)], False)
+        answer = call("GET", OFFSETS, query).json
+        assert ([one["partition"] for one in answer["partitions"]], answer["has_more"]) == ([*range(100)], True)
+    answer = call("GET", OFFSETS, "start_partition=100").json
+    assert ([one["partition"] for one in answer["partitions"]], answer["has_more"]) == ([*range(100, 130)], False)
     assert call("GET", OFFSETS, "start_partition=130").json["partitions"] == []
     assert call("GET", OFFSETS, f"start_partition={2**63 - 1}&timestamp=0").json["partitions"] == []
 

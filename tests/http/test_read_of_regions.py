@@ -56,15 +56,15 @@ ANSWER = {
 
 
 def test_the_segments_of_the_own_origin_say_what_a_puller_must_know(log: LogBuilder) -> None:
-    told = segments("origin=own&offset=0")
-    assert told.keys() == ANSWER | {"chain_after"}
-    assert {name: told[name] for name in ("region", "position", "log_start_own_records", "stable_own_records")} == {
+    answer = segments("origin=own&offset=0")
+    assert answer.keys() == ANSWER | {"chain_after"}
+    assert {name: answer[name] for name in ("region", "position", "log_start_own_records", "stable_own_records")} == {
         "region": "local",
         "position": 5,
         "log_start_own_records": 0,
         "stable_own_records": 3,
     }
-    first, second = told["segments"]
+    first, second = answer["segments"]
     assert first.keys() == ENTRY | {
         "own_records",
         "appended_at",
@@ -82,8 +82,8 @@ def test_the_segments_of_the_own_origin_say_what_a_puller_must_know(log: LogBuil
 
 
 def test_the_segments_of_another_origin_have_its_position(log: LogBuilder) -> None:
-    told = segments("origin=eu")
-    (entry,) = told["segments"]
+    answer = segments("origin=eu")
+    (entry,) = answer["segments"]
     made = log.segments[1].metadata
     assert (
         entry.items()
@@ -98,22 +98,22 @@ def test_the_segments_of_another_origin_have_its_position(log: LogBuilder) -> No
             "origin_chain": "ab" * 32,
         }.items()
     )
-    assert (told["position"], told["has_more"]) == (5, False)
+    assert (answer["position"], answer["has_more"]) == (5, False)
     assert [one["base_offset"] for one in segments("origin=local")["segments"]] == [0, 3]
 
 
-def test_without_an_origin_the_entries_are_as_ever(log: LogBuilder) -> None:
-    told = segments("limit=2")
-    assert told.keys() == ANSWER
-    assert [entry.keys() for entry in told["segments"]] == [ENTRY, ENTRY]
-    assert (told["position"], told["has_more"], told["stable_own_records"]) == (3, True, 3)
+def test_without_an_origin_the_entries_have_no_further_members(log: LogBuilder) -> None:
+    answer = segments("limit=2")
+    assert answer.keys() == ANSWER
+    assert [entry.keys() for entry in answer["segments"]] == [ENTRY, ENTRY]
+    assert (answer["position"], answer["has_more"], answer["stable_own_records"]) == (3, True, 3)
 
 
 def test_an_offset_below_the_log_start_is_the_log_start_for_an_origin_alone(log: LogBuilder) -> None:
     assert call("POST", f"{PARTITION}/trim", value={"before_offset": 4}).status == 200
-    told = segments("origin=own&offset=1")
-    assert [entry["base_offset"] for entry in told["segments"]] == [3]
-    assert (told["log_start_offset"], told["log_start_own_records"], told["stable_own_records"]) == (4, 2, 3)
+    answer = segments("origin=own&offset=1")
+    assert [entry["base_offset"] for entry in answer["segments"]] == [3]
+    assert (answer["log_start_offset"], answer["log_start_own_records"], answer["stable_own_records"]) == (4, 2, 3)
     assert call("GET", SEGMENTS, "offset=1").code == "OFFSET_OUT_OF_RANGE"
     assert call("GET", SEGMENTS, "origin=own&offset=6").code == "OFFSET_OUT_OF_RANGE"
 
@@ -127,36 +127,36 @@ def test_an_origin_that_is_not_known_is_refused(log: LogBuilder, origin: str) ->
 @pytest.mark.usefixtures("log")
 def test_records_are_shown_with_their_identities_where_these_are_asked_for(service: wiring.Service) -> None:
     topic_id = service.log.topics.get("orders").topic_id
-    told = call("GET", RECORDS, "offset=0&identity=true").json["records"]
-    assert [(one["value"], one["origin"], one["origin_topic_id"], one["number"]) for one in told] == [
+    records = call("GET", RECORDS, "offset=0&identity=true").json["records"]
+    assert [(one["value"], one["origin"], one["origin_topic_id"], one["number"]) for one in records] == [
         ("a", "local", topic_id, 1),
         ("b", "local", topic_id, 2),
         ("c", "eu", "eu-topic", 7),
         ("d", "local", topic_id, 3),
     ]
     for query in ("offset=0", "offset=0&identity=false"):
-        told = call("GET", RECORDS, query).json["records"]
-        assert [one.get("origin") for one in told] == [None, None, "eu", None]
-        assert not any({"origin_topic_id", "number"} & one.keys() for one in told)
+        records = call("GET", RECORDS, query).json["records"]
+        assert [one.get("origin") for one in records] == [None, None, "eu", None]
+        assert not any({"origin_topic_id", "number"} & one.keys() for one in records)
 
 
 @pytest.mark.usefixtures("log")
 def test_a_subscription_is_read_with_identities_too() -> None:
     place = "/v1/topics/orders/subscriptions/sub"
     assert call("PUT", place, value={"initial_position": "earliest"}).status == 201
-    told = call("GET", f"{place}/records", "identity=true&max_records=3").json["records"]
-    assert [(one["origin"], one["number"]) for one in told] == [("local", 1), ("local", 2), ("eu", 7)]
-    told = call("GET", f"{place}/records", "max_records=1").json["records"]
-    assert "number" not in told[0]
+    records = call("GET", f"{place}/records", "identity=true&max_records=3").json["records"]
+    assert [(one["origin"], one["number"]) for one in records] == [("local", 1), ("local", 2), ("eu", 7)]
+    records = call("GET", f"{place}/records", "max_records=1").json["records"]
+    assert "number" not in records[0]
 
 
 @pytest.mark.usefixtures("log")
 def test_a_table_by_timestamp_gives_each_record_its_region_and_no_number() -> None:
     config = {"cleanup.policy": "compact", "compaction.order": "timestamp", "delete.retention.ms": -1}
     assert call("PATCH", "/v1/topics/orders", value={"config": config}).status == 200
-    told = call("GET", RECORDS, "offset=0&identity=true&compacted=true").json["records"]
-    assert {one["origin"] for one in told} == {"local", "eu"}
-    assert not any("number" in one or "origin_topic_id" in one for one in told)
+    records = call("GET", RECORDS, "offset=0&identity=true&compacted=true").json["records"]
+    assert {one["origin"] for one in records} == {"local", "eu"}
+    assert not any("number" in one or "origin_topic_id" in one for one in records)
     refused = call("PATCH", "/v1/topics/orders", value={"config": {"delete.retention.ms": 0}})
     assert (refused.code, refused.json["field"]) == ("INVALID_REQUEST", "config.delete.retention.ms")
 
@@ -204,7 +204,7 @@ def test_segments_are_refused_to_a_peer_that_the_topics_regions_do_not_name(
         service.log.topics.create("orders", regions=regions)
         sent = event("GET", SEGMENTS, query)
         sent["requestContext"]["authorizer"] = {"iam": {"userArn": principal}}
-        told = dispatch.respond(None, sent, service)
-    assert told.status == ((416 if "9" in query else 200) if is_served else 403), told.body
+        response = dispatch.respond(None, sent, service)
+    assert response.status == ((416 if "9" in query else 200) if is_served else 403), response.body
     if not is_served:
-        assert json.loads(told.body)["code"] == "NOT_AUTHORIZED"
+        assert json.loads(response.body)["code"] == "NOT_AUTHORIZED"

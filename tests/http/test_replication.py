@@ -53,8 +53,8 @@ def replicate(service: wiring.Service, partition: int = 0) -> int:
     return service.log.replication.run("orders", partition).took_records
 
 
-def refused(told: Any, field: str) -> bool:
-    return (told.status, told.code, told.json["next_step"], told.json.get("field")) == (
+def refused(answer: Any, field: str) -> bool:
+    return (answer.status, answer.code, answer.json["next_step"], answer.json.get("field")) == (
         400,
         "INVALID_REQUEST",
         "fix",
@@ -88,9 +88,9 @@ def test_regions_left_out_are_the_region_that_is_asked(topic: str) -> None:
 
 
 def test_the_status_has_exactly_these_members(topic: str, runtime: FakeRuntime) -> None:
-    told = call("GET", REPLICATION)
-    assert told.status == 200
-    assert told.json == {
+    answer = call("GET", REPLICATION)
+    assert answer.status == 200
+    assert answer.json == {
         "region": "local",
         "regions": [
             {
@@ -118,20 +118,20 @@ def test_lag_falls_to_zero_as_records_arrive(
     source.append("1", "2")
     source.append("3", partition=1)
     runtime.advance(5)
-    (told,) = call("GET", REPLICATION).json["regions"]
-    assert (told["lag_records"], told["lag_ms"]) == (3, 5)
+    (region,) = call("GET", REPLICATION).json["regions"]
+    assert (region["lag_records"], region["lag_ms"]) == (3, 5)
     assert [replicate(service, partition) for partition in (0, 1)] == [2, 1]
-    (told,) = call("GET", REPLICATION).json["regions"]
-    assert (told["lag_records"], told["lag_ms"]) == (0, 0)
+    (region,) = call("GET", REPLICATION).json["regions"]
+    assert (region["lag_records"], region["lag_ms"]) == (0, 0)
     page = call("GET", "/v1/topics/orders/partitions/0/records", {"offset": 0}).json
     assert [(record["value"], record["origin"]) for record in page["records"]] == [("1", "b"), ("2", "b")]
 
 
 def test_a_region_that_is_away_has_null_for_what_is_not_known(topic: str) -> None:
     call("PATCH", "/v1/topics/orders", value={"regions": ["local", "b", "c"]})
-    told = {one["region"]: one for one in call("GET", REPLICATION).json["regions"]}
-    assert told["b"]["connected"]
-    away = told["c"]
+    regions = {one["region"]: one for one in call("GET", REPLICATION).json["regions"]}
+    assert regions["b"]["connected"]
+    away = regions["c"]
     assert set(away) == ENTRY
     assert [away[name] for name in ("connected", "lag_records", "lag_ms", "last_seen_at", "answered_at")] == [
         False,
@@ -159,8 +159,8 @@ def test_an_unknown_topic_has_no_replication(service: wiring.Service) -> None:
         ("POST", "/replication/regions/b/resume"),
     ):
         for name in ("none", "a%20b"):
-            told = call(method, f"/v1/topics/{name}{path}")
-            assert (told.status, told.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+            answer = call(method, f"/v1/topics/{name}{path}")
+            assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
     assert call("GET", "/v1/topics/none/replication/regions/b/suspend").status == 405
 
 
@@ -169,10 +169,10 @@ def test_an_unknown_topic_has_no_replication(service: wiring.Service) -> None:
 
 def test_suspend_and_resume_answer_the_entry_and_may_be_repeated(topic: str) -> None:
     for verb, is_suspended in (("suspend", True), ("suspend", True), ("resume", False), ("resume", False)):
-        told = call("POST", f"{REPLICATION}/regions/b/{verb}")
-        assert told.status == 200
-        assert set(told.json) == ENTRY
-        assert (told.json["region"], told.json["suspended"]) == ("b", is_suspended)
+        answer = call("POST", f"{REPLICATION}/regions/b/{verb}")
+        assert answer.status == 200
+        assert set(answer.json) == ENTRY
+        assert (answer.json["region"], answer.json["suspended"]) == ("b", is_suspended)
         assert call("GET", REPLICATION).json["regions"][0]["suspended"] == is_suspended
 
 
@@ -201,9 +201,9 @@ def test_suspend_takes_no_members(topic: str) -> None:
 def test_a_snapshot_is_pending_in_every_partition_until_it_is_complete(
     topic: str, source: Source, service: wiring.Service, runtime: FakeRuntime
 ) -> None:
-    told = call("POST", f"{REPLICATION}/snapshots")
-    assert (told.status, set(told.json)) == (202, {"snapshot_id"})
-    snapshot_id = told.json["snapshot_id"]
+    answer = call("POST", f"{REPLICATION}/snapshots")
+    assert (answer.status, set(answer.json)) == (202, {"snapshot_id"})
+    snapshot_id = answer.json["snapshot_id"]
     pending = call("GET", REPLICATION).json["pending"]
     assert pending == [
         {"snapshot_id": snapshot_id, "partition": n, "started_at": runtime.now_ms(), "waiting_for": ["b"]}
@@ -246,8 +246,8 @@ def test_a_region_that_is_away_fails_no_snapshot(topic: str, source: Source) -> 
 def test_more_than_eight_snapshots_under_way_are_throttled(topic: str) -> None:
     for _ in range(limits.SNAPSHOTS_UNDER_WAY_MAX):
         assert call("POST", f"{REPLICATION}/snapshots").status == 202
-    told = call("POST", f"{REPLICATION}/snapshots")
-    assert (told.status, told.code, told.json["next_step"]) == (429, "THROTTLED", "retry")
+    answer = call("POST", f"{REPLICATION}/snapshots")
+    assert (answer.status, answer.code, answer.json["next_step"]) == (429, "THROTTLED", "retry")
 
 
 def test_a_topic_in_one_region_takes_no_snapshot(service: wiring.Service) -> None:
@@ -271,8 +271,8 @@ def test_a_gap_is_shown_and_skipped_whole(topic: str, source: Source, service: w
     for to_offset in (0, 1, 2, 4):
         assert refused(call("POST", SKIP.format(0), value={"region": "b", "to_offset": to_offset}), "to_offset")
     assert refused(call("POST", SKIP.format(1), value={"region": "b", "to_offset": 3}), "to_offset")
-    told = call("POST", SKIP.format(0), value={"region": "b", "to_offset": 3})
-    assert (told.status, told.json) == (200, {"skipped_records": 2})
+    answer = call("POST", SKIP.format(0), value={"region": "b", "to_offset": 3})
+    assert (answer.status, answer.json) == (200, {"skipped_records": 2})
     assert refused(call("POST", SKIP.format(0), value={"region": "b", "to_offset": 3}), "to_offset")
     assert replicate(service) == 2
     shown = call("GET", REPLICATION).json
@@ -299,5 +299,5 @@ def test_a_skip_of_anything_else_is_refused(topic: str, body: dict[str, Any], fi
 
 def test_a_skip_in_no_partition_is_404(topic: str) -> None:
     for partition in ("2", "x", "-1"):
-        told = call("POST", SKIP.format(partition), value={"region": "b", "to_offset": 1})
-        assert (told.status, told.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+        answer = call("POST", SKIP.format(partition), value={"region": "b", "to_offset": 1})
+        assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")

@@ -47,7 +47,7 @@ def routes_of(text: str) -> set[tuple[str, str]]:
     return {(method, path) for method, path in found}
 
 
-def test_health_tells_region_and_version(service: Any) -> None:
+def test_health_has_region_and_version(service: Any) -> None:
     answer = call("GET", "/v1/health")
     assert (answer.status, answer.json) == (200, {"status": "ok", "region": "local", "version": "0.0.0"})
 
@@ -72,7 +72,7 @@ def test_the_document_has_exactly_the_paths_of_the_contract() -> None:
     assert len(promised) == 65
 
 
-def test_each_route_stands_in_its_functions_module_and_has_a_handler_that_takes_what_it_declares() -> None:
+def test_each_route_is_in_its_functions_module_with_a_handler_of_its_request() -> None:
     for name in FUNCTIONS:
         declared = import_module(f"fenceline_http.operations.{name}").ROUTES
         assert [route for route in ROUTES if route.function == name] == list(declared)
@@ -118,8 +118,8 @@ def test_the_table_of_errors_is_that_of_the_contract() -> None:
 
 
 def test_the_errors_that_name_a_partition_are_those_of_the_contract() -> None:
-    told = section("Errors").partition("An error names its place.")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`([A-Z_]+)`", told)) == errors.PLACED
+    paragraph = section("Errors").partition("An error names its place.")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([A-Z_]+)`", paragraph)) == errors.PLACED
     for code in errors.TABLE:
         properties = DOCUMENT["components"]["schemas"][code]["properties"]
         assert ({"topic", "partition"} <= set(properties)) == (code in errors.PLACED), code
@@ -151,7 +151,7 @@ def test_settings_need_a_directory_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"objects": "s3://b"}, "name items, too"),
         ({"items": "dynamodb://t"}, "name objects, too"),
@@ -161,8 +161,8 @@ def test_settings_need_a_directory_and_nothing_else() -> None:
         ({"objects": "s3://b", "items": "dynamodb://"}, "items must be dynamodb://TABLE"),
     ],
 )
-def test_settings_that_name_no_pair_of_stores_are_refused(given: dict[str, str], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_settings_that_name_no_pair_of_stores_are_refused(given: dict[str, str], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         Settings(**given)
 
 
@@ -188,7 +188,7 @@ def parts(tree: Any) -> Iterator[dict[str, Any]]:
         yield from parts(value)
 
 
-def test_every_number_that_may_need_64_bits_says_so() -> None:
+def test_every_number_that_may_need_64_bits_is_int64() -> None:
     """Generators of clients take 32 bits otherwise."""
     numbers = [part for part in parts(DOCUMENT) if part.get("type") == "integer"]
     wide = [part for part in numbers if part.get("maximum", 0) > 2**31 - 1]
@@ -208,7 +208,7 @@ def test_each_operation_takes_one_type_and_has_one_type_for_each_success() -> No
             for status, answer in operation["responses"].items():
                 assert len(answer.get("content", {})) <= 1, name
                 if status < "300":
-                    shown |= {json.dumps(told["schema"]) for told in answer.get("content", {}).values()}
+                    shown |= {json.dumps(media["schema"]) for media in answer.get("content", {}).values()}
             assert len(shown) <= 1, name
             for one in shown:
                 schema = json.loads(one)
@@ -216,18 +216,18 @@ def test_each_operation_takes_one_type_and_has_one_type_for_each_success() -> No
                 assert not {"oneOf", "anyOf"} & set(named), name
 
 
-def test_a_choice_is_told_apart_by_its_code_or_is_null_or_is_that_of_acks() -> None:
+def test_each_choice_has_a_discriminator_or_is_nullable_or_of_acks() -> None:
     """A generated type narrows by the code."""
     choices = [part for part in parts(DOCUMENT) if {"oneOf", "anyOf"} & set(part)]
     for part in choices:
-        told = part.get("oneOf", part.get("anyOf"))
+        members = part.get("oneOf", part.get("anyOf"))
         if "discriminator" in part:
             assert part["discriminator"] == {
                 "propertyName": "code",
-                "mapping": {one["$ref"].rpartition("/")[2]: one["$ref"] for one in told},
+                "mapping": {one["$ref"].rpartition("/")[2]: one["$ref"] for one in members},
             }
         else:
-            assert {"type": "null"} in told or told[-1].get("const") == "all", part
+            assert {"type": "null"} in members or members[-1].get("const") == "all", part
 
 
 def test_a_word_has_its_type() -> None:

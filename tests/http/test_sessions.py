@@ -429,7 +429,7 @@ def test_a_producer_that_takes_a_lost_partition_again_is_granted_since_it_has_th
     assert (again["topic_epochs"], again["since"]) == ({"0": 0, "1": 2}, holder["since"])
 
 
-def test_whoever_is_in_the_way_is_named_in_the_refusal() -> None:
+def test_a_refusal_names_the_holding_session_and_client() -> None:
     holder = granted(client_name="web-3:4711", producer_name="p", partitions=[0])
     append = call("POST", RECORDS, value={"records": [{"value": "x"}]})
     for refused in (claim("Shared", partitions=[0]), claim("Shared", partitions=[1], producer_name="p"), append):
@@ -449,7 +449,7 @@ def test_another_principal_sees_the_name_and_no_more_of_the_session_than_before(
     assert (shown["client_name"], shown["session_id"]) == ("web-3:4711", mine["session_id"][:8])
 
 
-def test_items_of_before_there_were_names_are_shown_without(service: wiring.Service) -> None:
+def test_older_items_without_names_are_shown_without(service: wiring.Service) -> None:
     holder = granted(producer_name="p", client_name="web-3:4711", partitions=[0])
     topic_id = call("GET", "/v1/topics/orders").json["topic_id"]
     named = keys.session_item(holder["session_id"]), keys.named_producer_item(topic_id, "p")

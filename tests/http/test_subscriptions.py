@@ -134,8 +134,8 @@ def test_a_name_is_1_to_249_of_some_characters() -> None:
         for method in ("GET", "DELETE"):
             assert call(method, path).code == "UNKNOWN_SUBSCRIPTION"
         for method, body in (("GET", None), ("POST", '{"offsets": []}')):
-            told = call(method, f"/v1/groups/{name}/offsets", body=body)
-            assert (told.code, told.json["field"]) == ("INVALID_REQUEST", "group")
+            answer = call(method, f"/v1/groups/{name}/offsets", body=body)
+            assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "group")
 
 
 # Acknowledgements, records, seek
@@ -177,13 +177,13 @@ def test_records_are_read_and_acknowledged_one_by_one_and_up_to_an_offset() -> N
     assert offsets(read(partition=1)) == []
 
 
-def test_an_offset_that_is_not_there_is_told_with_the_bounds_and_nothing_is_applied() -> None:
+def test_an_offset_out_of_range_is_answered_with_the_bounds_and_nothing_is_applied() -> None:
     produce(3)
     subscribe(initial_position="earliest")
     for body in ({"cumulative": 3}, {"individual": [0, 3]}):
-        told = acknowledge(**body)
-        assert told.code == "OFFSET_OUT_OF_RANGE"
-        assert (told.json["log_start_offset"], told.json["next_offset"]) == (0, 3)
+        answer = acknowledge(**body)
+        assert answer.code == "OFFSET_OUT_OF_RANGE"
+        assert (answer.json["log_start_offset"], answer.json["next_offset"]) == (0, 3)
     assert cursor()["backlog"] == 3
 
 
@@ -230,8 +230,8 @@ def test_seek_by_offset_and_by_time() -> None:
 def test_an_acknowledgement_of_another_form_is_refused(body: dict[str, Any], field: str) -> None:
     produce(2)
     subscribe(initial_position="earliest")
-    told = acknowledge(**body)
-    assert (told.code, told.json["field"]) == ("INVALID_REQUEST", field)
+    answer = acknowledge(**body)
+    assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", field)
     assert cursor()["backlog"] == 2
 
 
@@ -256,7 +256,7 @@ def test_a_subscription_of_another_form_is_not_made(body: str) -> None:
     assert call("GET", SUBSCRIPTION).code == "UNKNOWN_SUBSCRIPTION"
 
 
-def test_a_session_that_nobody_has_is_unknown_and_nothing_is_moved() -> None:
+def test_an_unknown_session_moves_nothing() -> None:
     produce(2)
     subscribe(initial_position="earliest")
     assert acknowledge(cumulative=0, session_id="nobody's").code == "UNKNOWN_SESSION"

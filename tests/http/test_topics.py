@@ -107,8 +107,8 @@ def test_a_change_that_may_have_been_made_is_504_and_never_400(
             raise NoAnswer("lost")
 
     monkeypatch.setattr(service.items, "write", lost)
-    told = call("PATCH", "/v1/topics/orders", value={"partitions": 5, "config": {"retention.ms": 7}})
-    assert (told.status, told.code, told.json["next_step"]) == (504, "OUTCOME_UNKNOWN", "check")
+    answer = call("PATCH", "/v1/topics/orders", value={"partitions": 5, "config": {"retention.ms": 7}})
+    assert (answer.status, answer.code, answer.json["next_step"]) == (504, "OUTCOME_UNKNOWN", "check")
     assert call("GET", "/v1/topics/orders").json["config"] == {"retention.ms": 7}
 
 
@@ -123,8 +123,8 @@ def test_a_topic_has_at_most_eight_regions() -> None:
     for regions in ([*eight, "one-more"], [f"{n:063d}" for n in range(8_000)], []):
         created = call("POST", "/v1/topics", value={"name": "far", "regions": regions})
         changed = call("PATCH", "/v1/topics/orders", value={"regions": regions})
-        for told in (created, changed):
-            assert (told.status, told.code, told.json["field"]) == (400, "INVALID_REQUEST", "regions")
+        for answer in (created, changed):
+            assert (answer.status, answer.code, answer.json["field"]) == (400, "INVALID_REQUEST", "regions")
     assert call("GET", "/v1/topics/far").status == 404
     assert call("GET", "/v1/topics/orders").json["regions"] == ["local"]
     assert call("POST", "/v1/topics", value={"name": "far", "regions": eight}).json["regions"] == eight

@@ -92,7 +92,7 @@ def test_an_unknown_transactional_id_is_not_found() -> None:
     assert "ask for a producer id with it" in answer.json["detail"]
 
 
-def test_a_look_at_one_transaction_ends_it_where_it_is_past_its_time_out_and_a_list_does_not(
+def test_a_get_of_one_transaction_ends_it_after_its_time_out_and_a_list_does_not(
     runtime: AheadRuntime,
 ) -> None:
     producer = Producer(transaction_timeout_ms=1_000)
@@ -118,7 +118,7 @@ def test_transactions_are_listed_by_their_ids_in_byte_order_in_pages_of_any_size
     assert listed(start_after="n-1" + "0" * 5_000) == listed(start_after="n-10")
 
 
-def test_transactions_are_listed_by_state_producer_id_and_how_long_they_have_been_going_on(
+def test_transactions_are_listed_by_state_producer_id_and_duration(
     runtime: AheadRuntime,
 ) -> None:
     empty, ongoing, complete = (Producer(name) for name in ("empty", "ongoing", "complete"))
@@ -280,7 +280,7 @@ def test_nothing_that_a_coordinator_will_end_is_aborted_by_hand() -> None:
     assert values() == ["a"]
 
 
-def test_what_hangs_is_aborted_by_hand(service: wiring.Service) -> None:
+def test_a_hanging_transaction_is_aborted_by_hand(service: wiring.Service) -> None:
     producer = Producer()
     producer.produce("torn")
     call("POST", records("orders"), value={"records": [{"value": "behind"}]})

@@ -90,7 +90,7 @@ def test_whether_offsets_are_stable_is_asked_for_with_true_or_false() -> None:
     assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "require_stable")
 
 
-def test_the_commit_that_was_sent_last_is_in_force_whichever_ends_first() -> None:
+def test_the_commit_sent_last_is_in_force_in_any_order_of_the_ends() -> None:
     first, second = ongoing("a"), ongoing("b")
     first.send_offset(GROUP, 1)
     second.send_offset(GROUP, 2)
@@ -127,7 +127,7 @@ def test_a_group_is_added_before_its_offsets_are_sent() -> None:
         (["range"], "OFFSET_OUT_OF_RANGE"),
     ],
 )
-def test_of_several_reasons_the_first_is_told(wrong: list[str], code: str) -> None:
+def test_of_several_errors_the_first_is_answered(wrong: list[str], code: str) -> None:
     producer = Producer() if "group" in wrong else ongoing()
     if "producer" in wrong:
         producer.pair = {**producer.pair, "producer_id": producer.pair["producer_id"] + 1}
@@ -151,7 +151,7 @@ def test_of_several_reasons_the_first_is_told(wrong: list[str], code: str) -> No
         assert (answer.json["log_start_offset"], answer.json["next_offset"]) == (0, 5)
 
 
-def test_an_owner_sends_offsets_with_its_session_and_an_end_decides_also_over_those_of_a_severed_one() -> None:
+def test_an_owner_sends_offsets_and_an_end_decides_over_those_of_a_severed_owner() -> None:
     owner, rival = (call("POST", "/v1/sessions").json["session_id"] for _ in range(2))
     resource = {"group": GROUP, "resources": [{"resource": "orders/0"}]}
     assert call("POST", "/v1/own", value={"session_id": owner, **resource}).status == 200
@@ -197,7 +197,7 @@ def test_a_transaction_has_a_bounded_number_of_offsets_and_its_refusal_calls_the
     assert offsets() == {("orders", 0): 2}
 
 
-def test_what_a_deleted_topic_had_pending_goes_with_it(service: wiring.Service) -> None:
+def test_pending_offsets_of_a_deleted_topic_are_deleted_too(service: wiring.Service) -> None:
     producer = ongoing()
     producer.send_offset(GROUP, 3)
     assert call("DELETE", "/v1/topics/orders").status == 202

@@ -124,7 +124,7 @@ def test_no_request_of_another_principal_does_anything_to_an_id(
 
 @pytest.mark.parametrize("who", [ALICE, ALICE_LATER, NO_ONE])
 @pytest.mark.parametrize("request_", [name for name in REQUESTS if name not in ("abort hanging", "offsets")])
-def test_its_principal_may_do_all_whatever_its_session_is_called(request_: str, who: str) -> None:
+def test_its_principal_may_do_all_under_any_session_name(request_: str, who: str) -> None:
     """So may a caller without authorization, as of a local server."""
     assert REQUESTS[request_](who, begun()).status in (200, 204)
 
@@ -165,7 +165,7 @@ def test_a_member_that_would_be_passed_over_is_judged_too() -> None:
 # Ids and applications without a principal
 
 
-def test_an_id_of_nobody_is_everyones_until_the_next_request_for_it() -> None:
+def test_an_id_without_a_principal_is_open_until_its_next_init() -> None:
     """Made by an older version, or by a process on the stores."""
     pair = begun(NO_ONE)
     assert ask(MALLORY, "GET", OF_ID).status == 200
@@ -194,7 +194,7 @@ def test_an_older_process_keeps_the_principal(service: wiring.Service) -> None:
     assert init(MALLORY).code == "NOT_AUTHORIZED"
 
 
-def test_what_nobody_made_is_stored_as_before(service: wiring.Service) -> None:
+def test_without_a_principal_none_is_stored(service: wiring.Service) -> None:
     begun(NO_ONE)
     body = {"transactions": [], "result": "commit", "once": ONCE}
     assert ask(NO_ONE, "POST", "/v1/transactions/end", body).status == 200
@@ -223,7 +223,7 @@ def test_an_application_belongs_to_the_principal_of_its_first_end() -> None:
     assert ask(ALICE, "GET", "/v1/once/totals").code == "NOT_AUTHORIZED"
 
 
-def test_an_application_of_nobody_takes_the_principal_of_the_next_end() -> None:
+def test_an_application_without_a_principal_takes_that_of_the_next_end() -> None:
     body: dict[str, Any] = {"transactions": [], "result": "commit", "once": ONCE}
     assert ask(NO_ONE, "POST", "/v1/transactions/end", body).status == 200
     assert ask(MALLORY, "GET", "/v1/once/totals").json["version"] == 1
@@ -247,7 +247,7 @@ def test_a_list_shows_a_caller_its_own_ids_and_an_operator_all() -> None:
     assert ids(MALLORY, "/v1/operator/transactions", "state=Ongoing") == [ID]
 
 
-def test_an_operator_fences_an_id_which_is_nobodys_then() -> None:
+def test_an_id_fenced_by_an_operator_has_no_principal() -> None:
     pair = begun()
     fenced = ask(MALLORY, "POST", f"/v1/operator/transactions/{ID}/fence")
     assert fenced.status == 200
@@ -301,7 +301,7 @@ def hanging(service: wiring.Service, pair: dict[str, int]) -> None:
     service.items.write([Put(key, value, item.version + 1, item.version)])
 
 
-def test_what_hangs_of_another_principal_is_aborted_by_an_operator_alone(service: wiring.Service) -> None:
+def test_only_an_operator_aborts_anothers_hanging_transaction(service: wiring.Service) -> None:
     pair = begun()
     hanging(service, pair)
     assert ask(MALLORY, "POST", ABORT, pair).code == "NOT_AUTHORIZED"
@@ -311,13 +311,13 @@ def test_what_hangs_of_another_principal_is_aborted_by_an_operator_alone(service
     assert ask(MALLORY, "POST", "/v1/operator/abort-transaction", body).code == "INVALID_TXN_STATE"
 
 
-def test_what_hangs_of_ones_own_is_aborted_as_before(service: wiring.Service) -> None:
+def test_a_principal_aborts_its_own_hanging_transaction(service: wiring.Service) -> None:
     pair = begun()
     hanging(service, pair)
     assert ask(ALICE_LATER, "POST", ABORT, pair).status == 204
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("nope", 0), ("orders", 2), ("a b", 0), ("", 0), ("orders", 2**62)])
-def test_an_operator_is_told_of_an_unknown_partition(topic: str, partition: int) -> None:
+def test_an_operator_gets_the_error_of_an_unknown_partition(topic: str, partition: int) -> None:
     body = {"topic": topic, "partition": partition, "producer_id": 1, "producer_epoch": 0}
     assert ask(MALLORY, "POST", "/v1/operator/abort-transaction", body).code == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -37,7 +37,7 @@ def pair(producer_id: int, producer_epoch: int) -> dict[str, int]:
 # Producer ids
 
 
-def test_an_unknown_id_gets_a_new_producer_id_with_epoch_0_whatever_pair_the_request_names() -> None:
+def test_an_unknown_id_gets_a_new_producer_id_with_epoch_0_even_with_a_pair() -> None:
     first = init("a").json
     assert first["producer_epoch"] == 0
     second = init("b", **first).json
@@ -105,7 +105,7 @@ def test_every_transactional_id_goes_through_a_path(text: str) -> None:
 # A transaction
 
 
-def test_what_is_committed_over_two_partitions_shows_at_once_and_as_a_whole() -> None:
+def test_a_commit_over_two_partitions_shows_as_a_whole() -> None:
     producer = Producer()
     added = producer.add(ZERO, ONE)
     places = [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}]
@@ -121,7 +121,7 @@ def test_what_is_committed_over_two_partitions_shows_at_once_and_as_a_whole() ->
     assert (values(), values(partition=1)) == (["a", "b", "c"], ["d"])
 
 
-def test_what_is_aborted_never_shows_and_the_position_passes_it() -> None:
+def test_aborted_records_never_show_and_the_position_passes_them() -> None:
     producer = Producer()
     assert producer.produce("a").status == 200
     assert producer.end("abort").status == 200

@@ -29,8 +29,8 @@ def is_let_in(origins: WebOrigins, *headers: tuple[str, str], method: str = "POS
     answer = origins.answer(scope(*headers, method=method))
     if answer is None:
         return True
-    told = json.loads(answer.body)
-    assert (answer.status, told["status"], told["code"]) == (403, 403, "NOT_AUTHORIZED")
+    parsed = json.loads(answer.body)
+    assert (answer.status, parsed["status"], parsed["code"]) == (403, 403, "NOT_AUTHORIZED")
     assert answer.headers["content-type"] == "application/problem+json"
     return False
 
@@ -54,7 +54,7 @@ def test_loopback_passes_as_host_with_any_port(host: str) -> None:
         "localhost:8080:1", "user@localhost", "localhost/", "127.0.0.1, evil.example", "localh\xf6st",
     ],
 )  # fmt: skip
-def test_another_name_is_refused_as_host_and_so_is_what_is_none(host: str) -> None:
+def test_an_unknown_or_invalid_host_is_refused(host: str) -> None:
     assert not is_let_in(WebOrigins(), ("Host", host))
 
 
@@ -152,13 +152,13 @@ def test_a_named_origin_is_let_in_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("origin", ["localhost:3000", "*", "null", "http://localhost:3000/", "ftp://a", "http://", ""])
-def test_what_is_no_origin_can_not_be_named(origin: str) -> None:
+def test_an_invalid_origin_is_refused(origin: str) -> None:
     with pytest.raises(ValueError, match="--cors-origin takes an origin such as http://localhost:3000, not"):
         WebOrigins(cors_origins=[origin])
 
 
 @pytest.mark.parametrize("host", ["http://a", "a:80", "", "a/b", "[::1]:80", "*"])
-def test_what_is_no_name_can_not_be_allowed(host: str) -> None:
+def test_an_invalid_host_is_refused(host: str) -> None:
     with pytest.raises(ValueError, match="--allowed-host takes a name or an address without a port, not"):
         WebOrigins(allowed_hosts=[host])
 
@@ -178,7 +178,7 @@ def send(url: str, method: str, path: str, headers: dict[str, str], body: bytes 
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
     connection.request(method, path, body=body, headers=headers)
     answer = connection.getresponse()
-    answer.told = json.loads(answer.read() or b"null")  # type: ignore[attr-defined]
+    answer.value = json.loads(answer.read() or b"null")  # type: ignore[attr-defined]
     connection.close()
     return answer
 
@@ -192,7 +192,7 @@ def test_a_page_of_a_stranger_writes_nothing(service: wiring.Service, headers: d
     """A POST without a content type needs no preflight: any page's form can send it."""
     with serving(service) as url:
         answer = send(url, "POST", "/v1/topics", headers, b'{"name": "stolen"}')
-        assert (answer.status, answer.told["code"]) == (403, "NOT_AUTHORIZED")  # type: ignore[attr-defined]
+        assert (answer.status, answer.value["code"]) == (403, "NOT_AUTHORIZED")  # type: ignore[attr-defined]
         assert not [name for name in answer.headers if name.lower().startswith("access-control")]
         assert send(url, "GET", "/objects/x?expires=1&signature=x", headers).status == 403
         topics, _ = service.log.topics.list()
@@ -223,7 +223,7 @@ def test_a_named_page_is_asked_for_nothing_more_and_reads_answers_and_errors(ser
             assert answer.headers["vary"] == "origin"
 
 
-def test_a_page_that_was_not_named_is_told_nothing_even_if_others_were(service: wiring.Service) -> None:
+def test_a_page_of_another_origin_gets_nothing(service: wiring.Service) -> None:
     with serving(service, WebOrigins(cors_origins=[NAMED])) as url:
         asks = {"Origin": "http://localhost:3001", "Access-Control-Request-Method": "POST"}
         for answer in (send(url, "OPTIONS", "/v1/topics", asks), send(url, "GET", "/v1/health", asks)):
@@ -234,19 +234,19 @@ def test_a_page_that_was_not_named_is_told_nothing_even_if_others_were(service: 
         assert send(url, "OPTIONS", "/v1/health", {}).status == 405
 
 
-def test_a_strangers_body_that_is_too_large_is_told_as_anybodys_and_does_nothing(service: wiring.Service) -> None:
+def test_a_strangers_body_that_is_too_large_is_refused_and_does_nothing(service: wiring.Service) -> None:
     """Not even where the handler does not look at a body."""
     service.log.topics.create("orders")
     with serving(service) as url:
         body = bytes(limits.BODY_BYTES_MAX + 1)
         answer = send(url, "DELETE", "/v1/topics/orders", {"Origin": "http://evil.example"}, body)
-        assert (answer.status, answer.told["code"]) == (413, "RECORD_LIST_TOO_LARGE")  # type: ignore[attr-defined]
+        assert (answer.status, answer.value["code"]) == (413, "RECORD_LIST_TOO_LARGE")  # type: ignore[attr-defined]
         assert service.log.topics.get("orders").name == "orders"
 
 
-def test_what_a_page_is_refused_for_is_told_with_what_to_do(service: wiring.Service) -> None:
+def test_a_refusal_of_a_page_names_the_option_that_allows_it(service: wiring.Service) -> None:
     with serving(service) as url:
         by_origin = send(url, "GET", "/v1/health", {"Origin": "http://localhost:3000"})
-        assert "--cors-origin: origin=http://localhost:3000" in by_origin.told["detail"]  # type: ignore[attr-defined]
+        assert "--cors-origin: origin=http://localhost:3000" in by_origin.value["detail"]  # type: ignore[attr-defined]
         by_host = send(url, "GET", "/v1/health", {"Host": "fenceline:8080"})
-        assert by_host.told["detail"].endswith("--allowed-host fenceline")  # type: ignore[attr-defined]
+        assert by_host.value["detail"].endswith("--allowed-host fenceline")  # type: ignore[attr-defined]

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from tests.servers.install import CannotInstall, need_node
-from tests.servers.once import tell_once
+from tests.servers.once import keep_one
 
 
 # Before xdist reads the groups.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of stacks in one worker, because the toolkit's start takes seconds."""
-    tell_once(config, items, lambda item: item.path.name.startswith("test_stack"), need_node)
+    keep_one(config, items, lambda item: item.path.name.startswith("test_stack"), need_node)
     for item in items:
         if item.path.parent == Path(__file__).parent and item.path.name.startswith("test_stack"):
             item.add_marker(pytest.mark.xdist_group("stacks"))
@@ -52,8 +52,8 @@ def make(stacks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callab
 @pytest.fixture(scope="session")
 def plain(stacks: ModuleType, make: Callable[..., Any]) -> Mapping[str, Any]:
     """The template of a deployment without any option."""
-    told: Mapping[str, Any] = stacks.template_of(make())
-    return told
+    template: Mapping[str, Any] = stacks.template_of(make())
+    return template
 
 
 @pytest.fixture(scope="session")

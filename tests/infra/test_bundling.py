@@ -67,7 +67,7 @@ def test_the_bundle_is_at_most_32_mb(target: bundling.Target) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_built_for_lambda_is_built_for_its_machine_and_its_python() -> None:
+def test_a_lambda_bundle_is_for_lambdas_machine_and_python() -> None:
     compiled = [path.name for path in bundling.bundled("lambda").rglob("*.so")]
     assert compiled
     assert all("x86" not in name for name in compiled)
@@ -77,7 +77,7 @@ def test_what_is_built_for_lambda_is_built_for_its_machine_and_its_python() -> N
 
 
 @pytest.mark.slow
-def test_what_is_built_for_lambda_is_compiled_where_its_python_is() -> None:
+def test_a_lambda_bundle_is_compiled_if_its_python_is_there() -> None:
     made = bundling.bundled("lambda")
     sources = {path.relative_to(made).with_suffix("") for path in made.rglob("*.py")}
     compiled = [path for path in made.rglob("*.pyc") if ".cpython-313.pyc" in path.name]
@@ -161,18 +161,18 @@ print(len(cached), *[path for path in cached if not os.path.exists(path)])
 
 
 @pytest.mark.parametrize(
-    "told",
+    "expected",
     ["#!/bin/sh\nexit 127\n", "#!/bin/sh\necho '3.11.7 (main)'\n", "exit 1\n", "#!/nonexistent/python\n", "\x7fELF"],
 )
 def test_only_a_python_of_lambdas_version_that_runs_compiles_for_it(
-    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundling, "PYTHON", "3.99")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert not bundling.is_compiled("lambda")
     uncompiled = bundling._key("lambda")
     found = tmp_path / "python3.99"
-    found.write_text(told)
+    found.write_text(expected)
     found.chmod(0o755)
     assert not bundling.is_compiled("lambda")
     assert bundling._key("lambda") == uncompiled

@@ -15,7 +15,7 @@ def parsed(default_region: str = "us-east-1", **context: str) -> Deployment:
     return parse(context, default_region=default_region)
 
 
-def test_without_a_word_one_region_is_deployed_and_nobody_gets_in_unsigned() -> None:
+def test_the_defaults_are_one_region_and_signed_requests() -> None:
     found = parsed("eu-west-1")
     assert (found.regions, found.auth) == (("eu-west-1",), "iam")
     assert (found.keeps_data, found.deletion_protection) == (True, True)
@@ -47,7 +47,7 @@ def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "told"),
+    ("context", "expected"),
     [
         ({"regions": "us-east-9"}, "there is no region us-east-9"),
         ({"regions": "us-east-1,us-east-1"}, "the region us-east-1 is named twice"),
@@ -84,17 +84,17 @@ def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
     ],
     ids=str,
 )
-def test_a_wrong_word_is_told_in_one_line(context: dict[str, str], told: str) -> None:
+def test_an_invalid_context_value_is_reported_in_one_line(context: dict[str, str], expected: str) -> None:
     with pytest.raises(BadContext) as refused:
         parsed(**context)
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_no_region_at_all_is_told() -> None:
+def test_a_missing_region_is_reported() -> None:
     with pytest.raises(BadContext, match="no region: name one or several"):
         parsed("")
 
 
-def test_everybody_is_let_in_only_if_that_was_said_twice() -> None:
+def test_unsigned_requests_are_allowed_only_by_two_options() -> None:
     assert parsed(auth="none", unauthenticated="true").auth == "none"

@@ -50,7 +50,7 @@ OTHER_STACK = "arn:aws:iam::222222222222:role/Another-eu-west-1-peer"
 
 
 @pytest.mark.parametrize(
-    ("peers", "told"),
+    ("peers", "expected"),
     [
         ("eu-west-1=https://there", '-c peers takes JSON such as {"eu-west-1"'),
         ("[]", "-c peers takes JSON such as"),
@@ -78,10 +78,10 @@ OTHER_STACK = "arn:aws:iam::222222222222:role/Another-eu-west-1-peer"
     ],
     ids=str,
 )
-def test_a_wrong_peer_ends_the_synthesis_with_one_line(peers: object, told: str) -> None:
+def test_a_wrong_peer_ends_the_synthesis_with_one_line(peers: object, expected: str) -> None:
     with pytest.raises(BadContext) as refused:
         parsed(peers if isinstance(peers, str) else json.dumps(peers))
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -49,8 +49,8 @@ def statements(template: Mapping[str, Any], function: str) -> Iterator[dict[str,
 def actions(template: Mapping[str, Any], function: str) -> set[str]:
     found: set[str] = set()
     for statement in statements(template, function):
-        told = statement["Action"]
-        found |= {told} if isinstance(told, str) else set(told)
+        action = statement["Action"]
+        found |= {action} if isinstance(action, str) else set(action)
     return found
 
 
@@ -74,7 +74,7 @@ def policy(template: Resources) -> dict[str, Any]:
     return {one.get("Sid", json.dumps(one["Condition"])): one for one in found}
 
 
-def test_the_bucket_refuses_a_put_without_the_condition_whoever_asks(template: Resources) -> None:
+def test_the_bucket_refuses_every_put_without_the_condition(template: Resources) -> None:
     statement = policy(template)["CreateOnce"]
     assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", {"AWS": "*"}, "s3:PutObject")
     assert statement["Condition"] == {"Null": {"s3:if-none-match": "true"}}
@@ -109,17 +109,17 @@ def test_the_table_is_paid_by_the_request_and_can_be_brought_back(template: Reso
 
 def test_data_is_deleted_with_its_stack_only_where_that_was_asked(stacks: ModuleType, make: Callable[..., Any]) -> None:
     stack = make(keeps_data=False, deletion_protection=False)
-    told = stacks.template_of(stack)
-    assert only(told, "AWS::S3::Bucket")["DeletionPolicy"] == "Delete"
-    assert only(told, "AWS::DynamoDB::GlobalTable")["DeletionPolicy"] == "Delete"
+    template = stacks.template_of(stack)
+    assert only(template, "AWS::S3::Bucket")["DeletionPolicy"] == "Delete"
+    assert only(template, "AWS::DynamoDB::GlobalTable")["DeletionPolicy"] == "Delete"
     # An administrator must still be able to empty it.
-    assert "DeleteByCollector" not in policy(told)
+    assert "DeleteByCollector" not in policy(template)
 
 
 def test_only_the_role_that_was_named_may_bring_objects_back(stacks: ModuleType, make: Callable[..., Any]) -> None:
     role = "arn:aws:iam::123456789012:role/restore"
-    told = stacks.template_of(make(restore_role=role))
-    assert policy(told)["CreateOnce"]["Condition"]["ArnNotEquals"] == {"aws:PrincipalArn": role}
+    template = stacks.template_of(make(restore_role=role))
+    assert policy(template)["CreateOnce"]["Condition"]["ArnNotEquals"] == {"aws:PrincipalArn": role}
 
 
 # Functions
@@ -139,21 +139,23 @@ def test_every_function_has_a_role_of_its_own_and_the_settings_of_its_region(
         assert properties["Environment"]["Variables"]["FENCELINE_SERVICE"] == "Fenceline"
         # boto3 is not in the bundle.
         assert properties["Environment"]["Variables"]["FENCELINE_AWS_SDK"] == "botocore"
-    told = {one["Properties"]["Handler"] for one in functions}
-    assert told == {f"functions.{name}.handler" for name in FUNCTIONS}
+    handlers = {one["Properties"]["Handler"] for one in functions}
+    assert handlers == {f"functions.{name}.handler" for name in FUNCTIONS}
 
 
 def test_no_role_may_do_any_action_to_any_resource(template: Resources) -> None:
     for one in of_type(template, "AWS::IAM::Policy").values():
         for statement in one["Properties"]["PolicyDocument"]["Statement"]:
-            told = statement["Action"]
-            assert not any("*" in action for action in ([told] if isinstance(told, str) else told))
+            allowed = statement["Action"]
+            assert not any("*" in action for action in ([allowed] if isinstance(allowed, str) else allowed))
             assert statement["Resource"] != "*"
     assert all("ManagedPolicyArns" not in one["Properties"] for one in of_type(template, "AWS::IAM::Role").values())
 
 
 @pytest.mark.parametrize("function", ["produce", "read", "sessions", "subscriptions"])
-def test_who_appends_or_fences_creates_segments_and_no_states_or_views(template: Resources, function: str) -> None:
+def test_functions_that_append_or_fence_create_segments_and_no_states_or_views(
+    template: Resources, function: str
+) -> None:
     assert created_by(template, function) == ["/log/*", "/topic/*"]
     deletes = [
         "dynamodb:DeleteItem" in one["Action"] for one in statements(template, function) if "Condition" not in one
@@ -164,11 +166,11 @@ def test_who_appends_or_fences_creates_segments_and_no_states_or_views(template:
 def created_by(template: Resources, function: str) -> list[str]:
     """Return the prefixes of the objects that a function's role may create."""
     [creates] = [one for one in statements(template, function) if one["Action"] == "s3:PutObject"]
-    told = creates["Resource"]
-    return [resource["Fn::Join"][1][-1] for resource in (told if isinstance(told, list) else [told])]
+    resources = creates["Resource"]
+    return [resource["Fn::Join"][1][-1] for resource in (resources if isinstance(resources, list) else [resources])]
 
 
-def test_what_ends_a_transaction_creates_segments_alone_and_deletes_no_items_but_those_of_ranges(
+def test_functions_that_end_transactions_create_segments_and_delete_ranges_alone(
     template: Resources,
 ) -> None:
     """Every function that may meet a transaction's end may do all of it, and no more than that."""
@@ -217,9 +219,9 @@ def polling(template: Resources) -> dict[str, tuple[int | None, str]]:
 
 
 def test_functions_that_hold_polls_hold_a_hundred_each_and_reserve_nothing_by_default(template: Resources) -> None:
-    told = polling(template)
-    assert {name for name, (_, held) in told.items() if held == "100"} == {"read", "sessions", "subscriptions"}
-    assert {reserved for reserved, _ in told.values()} == {None}
+    functions = polling(template)
+    assert {name for name, (_, held) in functions.items() if held == "100"} == {"read", "sessions", "subscriptions"}
+    assert {reserved for reserved, _ in functions.values()} == {None}
     names = {
         one["Properties"]["Environment"]["Variables"]["FENCELINE_FUNCTION"]
         for one in of_type(template, "AWS::Lambda::Function").values()
@@ -231,46 +233,48 @@ def test_functions_that_hold_polls_hold_a_hundred_each_and_reserve_nothing_by_de
 def test_functions_that_hold_polls_get_a_ceiling_above_what_they_hold_and_no_others_do(
     stacks: ModuleType, make: Callable[..., Any], concurrency: int, held: str
 ) -> None:
-    told = polling(stacks.template_of(make(poll_concurrency=concurrency)))
-    assert {name: told.pop(name) for name in ("read", "sessions", "subscriptions")} == dict.fromkeys(
+    functions = polling(stacks.template_of(make(poll_concurrency=concurrency)))
+    assert {name: functions.pop(name) for name in ("read", "sessions", "subscriptions")} == dict.fromkeys(
         ("read", "sessions", "subscriptions"), (concurrency, held)
     )
-    assert set(told.values()) == {(None, "0")}
+    assert set(functions.values()) == {(None, "0")}
 
 
 # The API
 
 
 def test_the_api_has_exactly_the_routes_of_the_functions_own_table(stacks: ModuleType, template: Resources) -> None:
-    told = {one["Properties"]["RouteKey"] for one in of_type(template, "AWS::ApiGatewayV2::Route").values()}
-    assert told == {f"{method} {route.path}" for route in routes.ROUTES for method in route.methods} | {"$default"}
+    declared = {one["Properties"]["RouteKey"] for one in of_type(template, "AWS::ApiGatewayV2::Route").values()}
+    assert declared == {f"{method} {route.path}" for route in routes.ROUTES for method in route.methods} | {"$default"}
     assert set(get_args(routes.Function)) <= set(stacks.SIZES)
 
 
-def test_nobody_reaches_a_function_unsigned(template: Resources) -> None:
-    told = {one["Properties"]["AuthorizationType"] for one in of_type(template, "AWS::ApiGatewayV2::Route").values()}
-    assert told == {"AWS_IAM"}
+def test_every_route_requires_a_signature(template: Resources) -> None:
+    authorization = {
+        one["Properties"]["AuthorizationType"] for one in of_type(template, "AWS::ApiGatewayV2::Route").values()
+    }
+    assert authorization == {"AWS_IAM"}
 
 
-def test_the_api_is_throttled_and_its_log_tells_no_path_and_no_query(template: Resources) -> None:
+def test_the_api_is_throttled_and_its_log_has_no_path_and_no_query(template: Resources) -> None:
     stage = only(template, "AWS::ApiGatewayV2::Stage")["Properties"]
     throttle = stage["DefaultRouteSettings"]
     assert (throttle["ThrottlingRateLimit"], throttle["ThrottlingBurstLimit"]) == (5_000, 2_000)
-    told = json.loads(stage["AccessLogSettings"]["Format"]).values()
-    assert not [one for one in told if "path" in one.lower() or "query" in one.lower()]
+    logged = json.loads(stage["AccessLogSettings"]["Format"]).values()
+    assert not [one for one in logged if "path" in one.lower() or "query" in one.lower()]
 
 
 def test_other_origins_are_let_in_only_where_they_were_named(
     stacks: ModuleType, make: Callable[..., Any], template: Resources
 ) -> None:
     assert "CorsConfiguration" not in only(template, "AWS::ApiGatewayV2::Api")["Properties"]
-    told = stacks.template_of(make(cors_origins=("https://example.com",)))
-    assert only(told, "AWS::ApiGatewayV2::Api")["Properties"]["CorsConfiguration"]["AllowOrigins"] == [
+    made = stacks.template_of(make(cors_origins=("https://example.com",)))
+    assert only(made, "AWS::ApiGatewayV2::Api")["Properties"]["CorsConfiguration"]["AllowOrigins"] == [
         "https://example.com"
     ]
     unsigned = {
         one["Properties"]["RouteKey"]
-        for one in of_type(told, "AWS::ApiGatewayV2::Route").values()
+        for one in of_type(made, "AWS::ApiGatewayV2::Route").values()
         if one["Properties"]["AuthorizationType"] == "NONE"
     }
     assert unsigned == {"OPTIONS /{proxy+}"}
@@ -279,12 +283,12 @@ def test_other_origins_are_let_in_only_where_they_were_named(
 # Alarms
 
 
-def test_there_is_an_alarm_for_each_thing_that_somebody_should_act_upon(template: Resources) -> None:
-    told = {
+def test_there_is_an_alarm_for_each_metric_that_needs_action(template: Resources) -> None:
+    alarms = {
         (one["Properties"]["Namespace"], one["Properties"]["MetricName"])
         for one in of_type(template, "AWS::CloudWatch::Alarm").values()
     }
-    assert told >= {
+    assert alarms >= {
         (metric_names.NAMESPACE, metric_names.CORRUPT_LOG),
         (metric_names.NAMESPACE, metric_names.CONTENDED),
         (metric_names.NAMESPACE, metric_names.TRANSACTIONS_HANGING),
@@ -327,7 +331,7 @@ def test_every_alarm_is_explained_on_the_operations_page(template: Resources) ->
         assert f"`{shown}`" in page, kind
 
 
-def test_alarms_are_told_to_the_topic_that_was_named(stacks: ModuleType, make: Callable[..., Any]) -> None:
+def test_alarms_go_to_the_given_topic(stacks: ModuleType, make: Callable[..., Any]) -> None:
     stack = make(alarm_topics={"eu-west-1": PAGER, "us-east-1": "another"})
     alarms = of_type(stacks.template_of(stack), "AWS::CloudWatch::Alarm").values()
     assert all(one["Properties"]["AlarmActions"] == [PAGER] for one in alarms)
@@ -335,7 +339,7 @@ def test_alarms_are_told_to_the_topic_that_was_named(stacks: ModuleType, make: C
 
 
 @pytest.mark.parametrize("topics", [{}, {"us-east-1": "another"}], ids=["no topic", "only another region's"])
-def test_whoever_makes_a_region_whose_alarms_have_no_action_is_warned(
+def test_a_region_whose_alarms_have_no_action_is_a_warning(
     stacks: ModuleType, make: Callable[..., Any], topics: Mapping[str, str]
 ) -> None:
     [warning] = stacks.warnings_of(make(alarm_topics=topics))
@@ -344,8 +348,8 @@ def test_whoever_makes_a_region_whose_alarms_have_no_action_is_warned(
 
 
 def test_logs_are_kept_for_the_time_that_was_named(stacks: ModuleType, make: Callable[..., Any]) -> None:
-    told = stacks.template_of(make(log_days=90))
-    assert {one["Properties"]["RetentionInDays"] for one in of_type(told, "AWS::Logs::LogGroup").values()} == {90}
+    template = stacks.template_of(make(log_days=90))
+    assert {one["Properties"]["RetentionInDays"] for one in of_type(template, "AWS::Logs::LogGroup").values()} == {90}
 
 
 # The rules of others
@@ -373,6 +377,8 @@ def test_a_wrong_word_ends_the_synthesis_with_one_line(stacks: ModuleType) -> No
     env["JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION"] = "1"
     done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    told = [line for line in done.stderr.splitlines() if line.startswith("fenceline: ")]
-    assert told == ["fenceline: there is no region us-east-9; write them as AWS does: -c regions=us-east-1,eu-west-1"]
+    printed = [line for line in done.stderr.splitlines() if line.startswith("fenceline: ")]
+    assert printed == [
+        "fenceline: there is no region us-east-9; write them as AWS does: -c regions=us-east-1,eu-west-1"
+    ]
     assert "Traceback" not in done.stderr

@@ -39,14 +39,14 @@ PSEUDO = {"AWS::Partition": "aws", "AWS::AccountId": "111111111111", "AWS::URLSu
 
 @pytest.fixture(scope="module")
 def template(stacks: ModuleType, make: Callable[..., Any]) -> Mapping[str, Any]:
-    told: Mapping[str, Any] = resolved(stacks.template_of(make(**OPTIONS)))
-    return told
+    resources: Mapping[str, Any] = resolved(stacks.template_of(make(**OPTIONS)))
+    return resources
 
 
 @pytest.fixture(scope="module")
 def alone(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    told: Mapping[str, Any] = resolved(plain)
-    return told
+    resources: Mapping[str, Any] = resolved(plain)
+    return resources
 
 
 def resolved(value: Any) -> Any:
@@ -77,8 +77,8 @@ def named(template: Mapping[str, Any], kind: str, begin: str) -> Any:
 
 def policy_of(template: Mapping[str, Any], queue: str) -> list[dict[str, Any]]:
     """Return the statements of a queue's policy that allow something."""
-    told = named(template, "AWS::SQS::QueuePolicy", queue)["PolicyDocument"]["Statement"]
-    return [one for one in told if one["Effect"] == "Allow"]
+    statements = named(template, "AWS::SQS::QueuePolicy", queue)["PolicyDocument"]["Statement"]
+    return [one for one in statements if one["Effect"] == "Allow"]
 
 
 def is_like(text: str, pattern: str) -> bool:
@@ -94,8 +94,8 @@ def test_without_peers_none_of_it_exists(alone: Mapping[str, Any]) -> None:
         assert of_type(alone, kind) == {}
     assert len(of_type(alone, "AWS::SQS::Queue")) == 1
     assert "NotificationConfiguration" not in only(alone, "AWS::S3::Bucket")["Properties"]
-    told = {one["Properties"]["Handler"] for one in of_type(alone, "AWS::Lambda::Function").values()}
-    assert told == {f"functions.{name}.handler" for name in FUNCTIONS}
+    handlers = {one["Properties"]["Handler"] for one in of_type(alone, "AWS::Lambda::Function").values()}
+    assert handlers == {f"functions.{name}.handler" for name in FUNCTIONS}
     assert all("RoleName" not in one["Properties"] for one in of_type(alone, "AWS::IAM::Role").values())
     assert "sts:AssumeRole" not in actions(alone, "admin")
     assert set(alone["Outputs"]) == {"Url", "Bucket", "Table", "Dashboard"}
@@ -106,8 +106,8 @@ def test_peers_change_nothing_of_the_function_that_appends(
 ) -> None:
     """But that it knows their names. Its bundle, its memory and its rights stay as they are (I25)."""
 
-    def produce(told: Mapping[str, Any]) -> dict[str, Any]:
-        found = dict(named(told, "AWS::Lambda::Function", "ProduceFunction"))
+    def produce(resources: Mapping[str, Any]) -> dict[str, Any]:
+        found = dict(named(resources, "AWS::Lambda::Function", "ProduceFunction"))
         found["Environment"] = {
             name: value
             for name, value in found["Environment"]["Variables"].items()
@@ -144,7 +144,7 @@ def queue_id(template: Mapping[str, Any], begin: str) -> str:
     return found
 
 
-def test_what_one_stack_knows_of_another_is_what_that_stack_makes(
+def test_the_names_a_stack_computes_of_its_peer_are_the_peers(
     stacks: ModuleType, make: Callable[..., Any], template: Mapping[str, Any]
 ) -> None:
     """The names are computed on both sides: they must be the same."""
@@ -172,10 +172,10 @@ def test_what_one_stack_knows_of_another_is_what_that_stack_makes(
 
 def test_the_bucket_reports_new_segments_and_nothing_else_once_it_may(template: Mapping[str, Any]) -> None:
     bucket = only(template, "AWS::S3::Bucket")
-    [told] = bucket["Properties"]["NotificationConfiguration"]["QueueConfigurations"]
-    assert told["Event"] == "s3:ObjectCreated:Put"
-    assert told["Queue"]["Fn::GetAtt"][0].startswith("QueuesNews")
-    rules = {one["Name"]: one["Value"] for one in told["Filter"]["S3Key"]["Rules"]}
+    [notification] = bucket["Properties"]["NotificationConfiguration"]["QueueConfigurations"]
+    assert notification["Event"] == "s3:ObjectCreated:Put"
+    assert notification["Queue"]["Fn::GetAtt"][0].startswith("QueuesNews")
+    rules = {one["Name"]: one["Value"] for one in notification["Filter"]["S3Key"]["Rules"]}
     assert rules == {"prefix": "log/", "suffix": ".log"}
     assert [one for one in bucket["DependsOn"] if one.startswith("QueuesNewsPolicy")]
     [sends] = policy_of(template, "QueuesNews")
@@ -184,16 +184,16 @@ def test_the_bucket_reports_new_segments_and_nothing_else_once_it_may(template: 
 
 
 def test_only_the_peers_notifiers_send_to_the_queue_of_partitions(template: Mapping[str, Any]) -> None:
-    told = {one["Sid"]: one for one in policy_of(template, "QueuesPull")}
-    assert set(told) == {"NewsOfUsEast1", "NewsOfUsWest2"}
+    statements = {one["Sid"]: one for one in policy_of(template, "QueuesPull")}
+    assert set(statements) == {"NewsOfUsEast1", "NewsOfUsWest2"}
     for sid, account, notifier in (
         ("NewsOfUsEast1", "111111111111", "Fenceline-us-east-1-news"),
         ("NewsOfUsWest2", "222222222222", "Theirs-us-west-2-news"),
     ):
-        assert told[sid]["Principal"] == {"AWS": f"arn:aws:iam::{account}:root"}
-        assert told[sid]["Action"] == "sqs:SendMessage"
+        assert statements[sid]["Principal"] == {"AWS": f"arn:aws:iam::{account}:root"}
+        assert statements[sid]["Action"] == "sqs:SendMessage"
         arn = f"arn:aws:iam::{account}:role/{notifier}"
-        assert told[sid]["Condition"] == {"ArnEquals": {"aws:PrincipalArn": arn}}
+        assert statements[sid]["Condition"] == {"ArnEquals": {"aws:PrincipalArn": arn}}
 
 
 def test_messages_that_fail_five_times_become_dead_letters_and_all_queues_take_tls_only(
@@ -202,9 +202,9 @@ def test_messages_that_fail_five_times_become_dead_letters_and_all_queues_take_t
     queues = {name: one["Properties"] for name, one in of_type(template, "AWS::SQS::Queue").items()}
     assert all(one["SqsManagedSseEnabled"] for one in queues.values())
     for begin in ("QueuesNews", "QueuesPull"):
-        told = queues[queue_id(template, begin)]["RedrivePolicy"]
-        assert told["maxReceiveCount"] == 5
-        assert told["deadLetterTargetArn"]["Fn::GetAtt"][0] == queue_id(template, "QueuesDeadLetters")
+        redrive = queues[queue_id(template, begin)]["RedrivePolicy"]
+        assert redrive["maxReceiveCount"] == 5
+        assert redrive["deadLetterTargetArn"]["Fn::GetAtt"][0] == queue_id(template, "QueuesDeadLetters")
     assert queues[queue_id(template, "QueuesDeadLetters")]["MessageRetentionPeriod"] == 14 * 24 * 3600
     for one in of_type(template, "AWS::SQS::QueuePolicy").values():
         denied = [part for part in one["Properties"]["PolicyDocument"]["Statement"] if part["Effect"] == "Deny"]
@@ -213,11 +213,11 @@ def test_messages_that_fail_five_times_become_dead_letters_and_all_queues_take_t
 
 def test_a_call_that_fails_in_part_brings_only_that_part_again(template: Mapping[str, Any]) -> None:
     mappings = [one["Properties"] for one in of_type(template, "AWS::Lambda::EventSourceMapping").values()]
-    told = {one["EventSourceArn"]["Fn::GetAtt"][0][:10]: one for one in mappings}
-    assert set(told) == {"QueuesNews", "QueuesPull"}
+    by_queue = {one["EventSourceArn"]["Fn::GetAtt"][0][:10]: one for one in mappings}
+    assert set(by_queue) == {"QueuesNews", "QueuesPull"}
     for queue, function in (("QueuesNews", "Notifier"), ("QueuesPull", "Replicator")):
-        assert told[queue]["FunctionName"]["Ref"].startswith(f"{function}Function")
-        assert told[queue]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        assert by_queue[queue]["FunctionName"]["Ref"].startswith(f"{function}Function")
+        assert by_queue[queue]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
         # A message stays hidden while a call may work on it.
         seconds = named(template, "AWS::SQS::Queue", queue)["VisibilityTimeout"]
         assert seconds > named(template, "AWS::Lambda::Function", f"{function}Function")["Timeout"]
@@ -252,10 +252,10 @@ def test_each_peer_takes_the_role_under_its_own_name(template: Mapping[str, Any]
 
 
 def test_a_peer_may_get_topics_segments_and_health_and_no_other_route(template: Mapping[str, Any]) -> None:
-    told = named(template, "AWS::IAM::Policy", "ForPeersRole")["PolicyDocument"]["Statement"]
-    assert {one["Action"] for one in told} == {"execute-api:Invoke"}
-    patterns = {one["Effect"]: [arn.partition("$default/")[2] for arn in one["Resource"]] for one in told}
-    prefixes = {arn.partition("$default/")[0] for one in told for arn in one["Resource"]}
+    allowed = named(template, "AWS::IAM::Policy", "ForPeersRole")["PolicyDocument"]["Statement"]
+    assert {one["Action"] for one in allowed} == {"execute-api:Invoke"}
+    patterns = {one["Effect"]: [arn.partition("$default/")[2] for arn in one["Resource"]] for one in allowed}
+    prefixes = {arn.partition("$default/")[0] for one in allowed for arn in one["Resource"]}
     assert len(prefixes) == 1
     assert "*" not in prefixes.pop()
 
@@ -277,7 +277,7 @@ def test_a_peer_may_get_topics_segments_and_health_and_no_other_route(template: 
 
 
 def test_the_notifier_reads_topics_and_sends_to_queues(template: Mapping[str, Any]) -> None:
-    told = [*statements(template, "notifier")]
+    allowed = [*statements(template, "notifier")]
     assert actions(template, "notifier") == {
         "s3:GetObject",
         "s3:ListBucket",
@@ -288,9 +288,9 @@ def test_the_notifier_reads_topics_and_sends_to_queues(template: Mapping[str, An
         "logs:CreateLogStream",
         "logs:PutLogEvents",
     }
-    [reads] = [one for one in told if one["Action"] == "s3:GetObject"]
+    [reads] = [one for one in allowed if one["Action"] == "s3:GetObject"]
     assert reads["Resource"].endswith("/topic/*")
-    [sends] = [one for one in told if one["Action"] == "sqs:SendMessage"]
+    [sends] = [one for one in allowed if one["Action"] == "sqs:SendMessage"]
     own, *peers = sends["Resource"]
     assert own["Fn::GetAtt"][0].startswith("QueuesPull")
     assert peers == [
@@ -300,28 +300,28 @@ def test_the_notifier_reads_topics_and_sends_to_queues(template: Mapping[str, An
 
 
 def test_the_replicator_appends_and_asks_the_peers_alone(template: Mapping[str, Any]) -> None:
-    told = [*statements(template, "replicator")]
-    [creates] = [one for one in told if one["Action"] == "s3:PutObject"]
+    allowed = [*statements(template, "replicator")]
+    [creates] = [one for one in allowed if one["Action"] == "s3:PutObject"]
     assert [arn.rpartition(".Arn>")[2] for arn in creates["Resource"]] == ["/log/*", "/topic/*"]
     assert "s3:DeleteObject" not in actions(template, "replicator")
-    deletes = [one["Condition"] for one in told if one["Action"] == "dynamodb:DeleteItem"]
+    deletes = [one["Condition"] for one in allowed if one["Action"] == "dynamodb:DeleteItem"]
     assert [one["ForAllValues:StringLike"]["dynamodb:LeadingKeys"] for one in deletes] == [
         ["acknowledged/*"],
         ["unowned/*"],
     ]
-    queues = [one["Resource"]["Fn::GetAtt"][0][:10] for one in told if one["Action"] == "sqs:SendMessage"]
+    queues = [one["Resource"]["Fn::GetAtt"][0][:10] for one in allowed if one["Action"] == "sqs:SendMessage"]
     # The second is for runs of the schedule that could not be started.
     assert sorted(queues) == ["QueuesPull", "SchedulesD"]
 
 
-def test_who_asks_peers_takes_their_roles_and_reads_their_addresses_and_no_other_function_does(
+def test_only_functions_that_call_peers_assume_their_roles_and_read_their_addresses(
     template: Mapping[str, Any],
 ) -> None:
     for name in ("admin", "replicator"):
-        told = {json.dumps(one["Action"]): one["Resource"] for one in statements(template, name)}
-        assert told['"sts:AssumeRole"'] == ["arn:aws:iam::111111111111:role/Fenceline-us-east-1-peer", OTHER.role]
+        resources = {json.dumps(one["Action"]): one["Resource"] for one in statements(template, name)}
+        assert resources['"sts:AssumeRole"'] == ["arn:aws:iam::111111111111:role/Fenceline-us-east-1-peer", OTHER.role]
         parameters = "arn:aws:ssm:us-east-1:111111111111:parameter/fenceline/Fenceline-us-east-1"
-        assert told['"ssm:GetParameter"'] == [f"{parameters}/url", f"{parameters}/bucket"]
+        assert resources['"ssm:GetParameter"'] == [f"{parameters}/url", f"{parameters}/bucket"]
     for name in {*FUNCTIONS, *WITH_PEERS} - {"admin", "replicator"}:
         assert not actions(template, name) & {"sts:AssumeRole", "ssm:GetParameter"}
 
@@ -329,8 +329,8 @@ def test_who_asks_peers_takes_their_roles_and_reads_their_addresses_and_no_other
 def test_no_role_may_do_any_action_to_any_resource(template: Mapping[str, Any]) -> None:
     for one in of_type(template, "AWS::IAM::Policy").values():
         for statement in one["Properties"]["PolicyDocument"]["Statement"]:
-            told = statement["Action"]
-            assert not any("*" in action for action in ([told] if isinstance(told, str) else told))
+            allowed = statement["Action"]
+            assert not any("*" in action for action in ([allowed] if isinstance(allowed, str) else allowed))
             assert statement["Resource"] != "*"
 
 
@@ -347,7 +347,7 @@ def test_the_names_of_roles_and_queues_fit_for_the_longest_deployment(
 
 
 def test_there_is_an_alarm_for_each_thing_that_stops_or_delays_a_link(template: Mapping[str, Any]) -> None:
-    told = {
+    alarms = {
         name.removeprefix("Observability")[:-8]: one["Properties"]
         for name, one in of_type(template, "AWS::CloudWatch::Alarm").items()
     }
@@ -357,23 +357,23 @@ def test_there_is_an_alarm_for_each_thing_that_stops_or_delays_a_link(template: 
         ("ReplicationLag", metric_names.REPLICATION_LAG_MS, 300_000),
         ("ReplicationDeadLetters", "ApproximateNumberOfMessagesVisible", 1),
     ):
-        assert (told[kind]["MetricName"], told[kind]["Threshold"], told[kind]["Statistic"]) == (
+        assert (alarms[kind]["MetricName"], alarms[kind]["Threshold"], alarms[kind]["Statistic"]) == (
             metric,
             threshold,
             "Maximum",
         )
-    assert (told["ReplicationUnread"]["MetricName"], told["ReplicationUnread"]["Threshold"]) == (
+    assert (alarms["ReplicationUnread"]["MetricName"], alarms["ReplicationUnread"]["Threshold"]) == (
         "ApproximateAgeOfOldestMessage",
         replication.TRIES * named(template, "AWS::SQS::Queue", "QueuesPull")["VisibilityTimeout"],
     )
-    assert told["ReplicationUnread"]["Dimensions"][0]["Value"]["Fn::GetAtt"][0].startswith("QueuesPull")
-    unsent = told["ReplicationUnsent"]
+    assert alarms["ReplicationUnread"]["Dimensions"][0]["Value"]["Fn::GetAtt"][0].startswith("QueuesPull")
+    unsent = alarms["ReplicationUnsent"]
     assert (unsent["MetricName"], unsent["Statistic"], unsent["Threshold"]) == (metric_names.UNSENT, "Sum", 1)
     # A call that fails once is no alarm; one that fails for ever is, also where segments are rare.
     assert (unsent["DatapointsToAlarm"], unsent["EvaluationPeriods"], unsent["Period"]) == (3, 12, 300)
     page = (ROOT / "infra" / "README.md").read_text()
-    assert all(f"`{kind}`" in page for kind in told if kind.startswith("Replication"))
-    assert {"NotifierErrors", "ReplicatorErrors", "NotifierThrottles", "ReplicatorThrottles"} <= set(told)
+    assert all(f"`{kind}`" in page for kind in alarms if kind.startswith("Replication"))
+    assert {"NotifierErrors", "ReplicatorErrors", "NotifierThrottles", "ReplicatorThrottles"} <= set(alarms)
 
 
 def test_the_cost_of_a_quiet_region_counts_every_alarm_and_metric(
@@ -386,9 +386,9 @@ def test_the_cost_of_a_quiet_region_counts_every_alarm_and_metric(
 
 
 def test_the_schedule_runs_each_minute(template: Mapping[str, Any]) -> None:
-    told = named(template, "AWS::Scheduler::Schedule", "SchedulesReplicate")
-    assert told["ScheduleExpression"] == "rate(1 minute)"
-    assert told["Target"]["Arn"]["Fn::GetAtt"][0].startswith("ReplicatorFunction")
+    schedule = named(template, "AWS::Scheduler::Schedule", "SchedulesReplicate")
+    assert schedule["ScheduleExpression"] == "rate(1 minute)"
+    assert schedule["Target"]["Arn"]["Fn::GetAtt"][0].startswith("ReplicatorFunction")
 
 
 # The rules of others
@@ -404,8 +404,8 @@ def test_a_wrong_peer_ends_the_synthesis_with_one_line(stacks: ModuleType) -> No
     env = {"CDK_CONTEXT_JSON": json.dumps(context), "PATH": "/usr/local/bin:/usr/bin:/bin"}
     env["JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION"] = "1"
     done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    told = [line for line in done.stderr.splitlines() if line.startswith("fenceline: ")]
-    assert (done.returncode, told) == (
+    printed = [line for line in done.stderr.splitlines() if line.startswith("fenceline: ")]
+    assert (done.returncode, printed) == (
         1,
         ["fenceline: -c peers names us-east-1, which is deployed here itself; leave it out"],
     )

@@ -20,8 +20,8 @@ ON_S3 = "s3://packed/pyspark-env.tar.gz"
 
 @pytest.fixture(scope="module")
 def template(stacks: ModuleType, make: Callable[..., Any]) -> Mapping[str, Any]:
-    told: Mapping[str, Any] = stacks.template_of(make(spark=SparkSettings(RELEASE, ON_S3)))
-    return told
+    resources: Mapping[str, Any] = stacks.template_of(make(spark=SparkSettings(RELEASE, ON_S3)))
+    return resources
 
 
 def of_type(template: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -52,12 +52,12 @@ def test_the_application_is_bounded_and_stops_by_itself(template: Mapping[str, A
 def test_its_jobs_start_with_the_packed_python_and_the_address(template: Mapping[str, Any]) -> None:
     [application] = of_type(template, "AWS::EMRServerless::Application").values()
     [defaults] = application["RuntimeConfiguration"]
-    told = defaults["Properties"]
+    properties = defaults["Properties"]
     assert defaults["Classification"] == "spark-defaults"
-    assert told["spark.archives"] == f"{ON_S3}#environment"
-    assert told["spark.executorEnv.PYSPARK_PYTHON"] == "./environment/bin/python"
-    assert told["spark.emr-serverless.driverEnv.FENCELINE_URL"]["Fn::GetAtt"][1] == "ApiEndpoint"
-    assert told["spark.executorEnv.FENCELINE_AWS_REGION"] == "eu-west-1"
+    assert properties["spark.archives"] == f"{ON_S3}#environment"
+    assert properties["spark.executorEnv.PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert properties["spark.emr-serverless.driverEnv.FENCELINE_URL"]["Fn::GetAtt"][1] == "ApiEndpoint"
+    assert properties["spark.executorEnv.FENCELINE_AWS_REGION"] == "eu-west-1"
 
 
 def test_only_jobs_of_this_application_get_the_role(template: Mapping[str, Any]) -> None:
@@ -71,8 +71,8 @@ def test_only_jobs_of_this_application_get_the_role(template: Mapping[str, Any])
 
 def test_a_job_reaches_neither_the_logs_bucket_nor_its_table(template: Mapping[str, Any]) -> None:
     found = list(statements(template))
-    told = [one["Action"] for one in found]
-    actions = {action for one in told for action in ([one] if isinstance(one, str) else one)}
+    granted = [one["Action"] for one in found]
+    actions = {action for one in granted for action in ([one] if isinstance(one, str) else one)}
     assert actions == {"execute-api:Invoke", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
     named = json.dumps(found)
     assert "StorageBucket" not in named

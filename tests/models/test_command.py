@@ -75,7 +75,7 @@ def copied(checker: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         ("store[Len(base)].by = self", "store[Len(base)].bye = self", "bye"),
     ],
 )
-def test_a_model_that_does_not_parse_is_told_with_the_line_of_our_file(
+def test_a_model_that_does_not_parse_is_reported_with_its_line(
     copied: Path, capsys: Capture, old: str, new: str, said: str
 ) -> None:
     text = (copied / "Append.tla").read_text()
@@ -83,20 +83,20 @@ def test_a_model_that_does_not_parse_is_told_with_the_line_of_our_file(
     (copied / "Append.tla").write_text(text.replace(old, new))
     line = text[: text.index(old)].count("\n") + 1
     assert main(["Append", "--without", "judge again"]) == 2
-    told = capsys.readouterr().err
-    assert "models/Append.tla" in told
-    assert said in told
+    printed = capsys.readouterr().err
+    assert "models/Append.tla" in printed
+    assert said in printed
     labels = [at for at, own in enumerate(text.splitlines(), 1) if re.match(r"\w+:", own) and at <= line]
-    assert any(f"line {at}" in told for at in (line, line + 1, *labels[-1:])), told  # of a step: its label's line
+    assert any(f"line {at}" in printed for at in (line, line + 1, *labels[-1:])), printed  # of a step: its label's line
 
 
 @pytest.mark.slow
-def test_a_history_is_told_as_numbered_sentences(copied: Path, capsys: Capture) -> None:
+def test_a_history_is_printed_as_numbered_sentences(copied: Path, capsys: Capture) -> None:
     assert main(["Append", "--without", "checkpoint first"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[2].startswith("  1. another process appends")
-    assert told[3].startswith("  2. a trim moves the log start to ")
-    assert told[5:] == ["I5_LogStart does not hold then:", "  The log start never lies beyond the checkpoint."]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[2].startswith("  1. another process appends")
+    assert printed[3].startswith("  2. a trim moves the log start to ")
+    assert printed[5:] == ["I5_LogStart does not hold then:", "  The log start never lies beyond the checkpoint."]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ GUARDS = [
 FAULTS = [(name, fault) for name, model in MODELS.items() for fault in model.faults]
 
 
-def told(found: Found) -> str:
+def history_of(found: Found) -> str:
     """Return the history that was found, for a test that fails."""
     return "\n".join([f"{found.violated} {found.wrong}", *found.story()])
 
@@ -27,7 +27,7 @@ def told(found: Found) -> str:
 @pytest.mark.parametrize(("model", "label", "bounds"), RUNS, ids=lambda value: value if isinstance(value, str) else "")
 def test_no_order_of_steps_breaks_an_invariant(model: str, label: str, bounds: Bounds) -> None:
     found = check(model, bounds=bounds)
-    assert not found.violated, told(found)
+    assert not found.violated, history_of(found)
     assert found.states > 1_000
 
 
@@ -35,11 +35,11 @@ def test_no_order_of_steps_breaks_an_invariant(model: str, label: str, bounds: B
 def test_without_a_guard_the_invariant_that_it_keeps_falls(model: str, guard: str) -> None:
     expected = MODELS[model].guards[guard]
     found = check(model, off=guard, bounds=expected.bounds)
-    assert found.falls == expected.falls, told(found)
+    assert found.falls == expected.falls, history_of(found)
     assert bool(found.violated) != bool(expected.why)
 
 
 @pytest.mark.parametrize(("model", "fault"), FAULTS, ids=lambda value: getattr(value, "name", value))
 def test_a_rule_that_is_changed_in_a_copy_is_found(model: str, fault: Fault) -> None:
     found = check(model, fault=fault, bounds=fault.bounds)
-    assert found.falls == fault.falls, told(found)
+    assert found.falls == fault.falls, history_of(found)

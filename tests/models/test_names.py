@@ -81,7 +81,7 @@ def test_the_invariants_of_a_trace_are_those_of_its_model(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_story_of_a_history_tells_no_two_states_apart(model: str) -> None:
+def test_the_story_of_a_history_distinguishes_no_states(model: str) -> None:
     text = source(model)
     assert "VIEW View" in (HERE / f"{model}.cfg").read_text()
     assert "story" not in text.partition("END TRANSLATION")[2]

@@ -34,7 +34,7 @@ def test_the_demo_loads_everything_reads_it_back_the_same_and_leaves_it_behind(t
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
-    for told in (
+    for line in (
         "loaded reviews into 8 partitions: 578,805 in",
         "loaded access-log lines: 10,000 in",
         "= 200 offsets, each won once",
@@ -44,7 +44,7 @@ def test_the_demo_loads_everything_reads_it_back_the_same_and_leaves_it_behind(t
         "every segment is sound",
         "dev --data demo-data-2",
     ):
-        assert told in ended.stdout
+        assert line in ended.stdout
     assert list((tmp_path / "demo-data").iterdir()) == []
     assert list((tmp_path / "demo-data-2").iterdir()) != []
 

@@ -51,45 +51,45 @@ def run(name, tmp_path, *arguments):
 
 @pytest.mark.slow
 def test_a_replicated_store_survives_a_killed_and_a_stopped_leader(tmp_path):
-    told = run("replicated_kv.py", tmp_path)
+    printed = run("replicated_kv.py", tmp_path)
 
     leads = r"[abc] leads, epoch (\d+), after \d+\.\d\d s"
-    first = re.search(r"[abc] leads, epoch (\d+)\n", told)
-    killed = re.search(rf"[abc] was killed \(kill -9\): {leads}\n", told)
-    stopped = re.search(rf"[abc] was stopped \(SIGSTOP\): {leads}; [abc] was continued, and fenced\n", told)
+    first = re.search(r"[abc] leads, epoch (\d+)\n", printed)
+    killed = re.search(rf"[abc] was killed \(kill -9\): {leads}\n", printed)
+    stopped = re.search(rf"[abc] was stopped \(SIGSTOP\): {leads}; [abc] was continued, and fenced\n", printed)
     assert first
     assert killed
     assert stopped
     assert int(first[1]) < int(killed[1]) < int(stopped[1])
-    assert "late writes of the stopped leader: 20 sent, 20 refused, none in the log" in told
-    assert "replicas: a, b, c end equal, 50 keys, and as the log" in told
+    assert "late writes of the stopped leader: 20 sent, 20 refused, none in the log" in printed
+    assert "replicas: a, b, c end equal, 50 keys, and as the log" in printed
 
 
 @pytest.mark.slow
 def test_a_job_that_is_started_again_and_again_writes_each_total_once(tmp_path):
-    told = run("single_reader_job.py", tmp_path)
+    printed = run("single_reader_job.py", tmp_path)
 
-    assert re.search(r"generation 2 began at [\d,]+ and severed generation 1: (SESSION_SEVERED|\w+_FENCED)\n", told)
-    assert re.search(r"generation 2 was continued, and met (SESSION_\w+|\w+_FENCED)\n", told)
-    assert "generation 1 was started again, and met STALE_GENERATION\n" in told
-    assert "the output: 6,000 totals, each reading once, in order, each total right" in told
-    assert "the group's offset: 6,000, committed by generation 3" in told
+    assert re.search(r"generation 2 began at [\d,]+ and severed generation 1: (SESSION_SEVERED|\w+_FENCED)\n", printed)
+    assert re.search(r"generation 2 was continued, and met (SESSION_\w+|\w+_FENCED)\n", printed)
+    assert "generation 1 was started again, and met STALE_GENERATION\n" in printed
+    assert "the output: 6,000 totals, each reading once, in order, each total right" in printed
+    assert "the group's offset: 6,000, committed by generation 3" in printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.prove)])
 def test_words_are_counted_exactly_once_by_workers_that_are_killed_again_and_again(tmp_path, seed):
-    told = run("exactly_once_wordcount.py", tmp_path, "--inputs", "1000", "--seed", str(seed))
+    printed = run("exactly_once_wordcount.py", tmp_path, "--inputs", "1000", "--seed", str(seed))
 
-    assert "1,000 words come into words-" in told
-    assert "committed effects: 1,000 of 1,000 words, each exactly once, in order, each total right\n" in told
-    assert "the group's offsets: at the end of each partition\n" in told
-    assert re.search(r"the workers: [1-9]\d* killed \(kill -9\), \d+ started twice; refusals: ", told)
-    assert re.search(r"records of aborted transactions: \d+, which no reader of committed ones saw\n", told)
+    assert "1,000 words come into words-" in printed
+    assert "committed effects: 1,000 of 1,000 words, each exactly once, in order, each total right\n" in printed
+    assert "the group's offsets: at the end of each partition\n" in printed
+    assert re.search(r"the workers: [1-9]\d* killed \(kill -9\), \d+ started twice; refusals: ", printed)
+    assert re.search(r"records of aborted transactions: \d+, which no reader of committed ones saw\n", printed)
 
 
 @pytest.mark.slow
-def test_the_word_count_has_5000_inputs_unless_it_is_told_otherwise():
+def test_the_word_count_has_5000_inputs_by_default():
     command = [sys.executable, EXAMPLES / "exactly_once_wordcount.py", "--help"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
 
@@ -98,7 +98,7 @@ def test_the_word_count_has_5000_inputs_unless_it_is_told_otherwise():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["replicated_kv.py", "single_reader_job.py", "exactly_once_wordcount.py"])
-def test_a_service_that_is_not_there_is_told_in_one_line(name):
+def test_an_unreachable_service_is_reported_in_one_line(name):
     command = [sys.executable, EXAMPLES / name, "--url", "http://127.0.0.1:1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
@@ -122,7 +122,7 @@ def kv_compare(kv, log, states=None, epochs=(0, 1)):
     return kv.compare(writes, reigns, {"a": STATE, "b": STATE} if states is None else states, log)
 
 
-def test_a_store_that_is_as_it_was_told_compares_equal(kv):
+def test_a_store_that_agrees_with_the_log_compares_equal(kv):
     assert kv_compare(kv, LOG) == {"acknowledged": 2, "refused": 1, "unanswered": 1}
 
 

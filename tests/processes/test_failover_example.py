@@ -22,17 +22,21 @@ def example(monkeypatch):
 def test_a_consumer_goes_on_in_another_region_and_back_and_loses_nothing(tmp_path):
     command = [sys.executable, EXAMPLES / "failover.py", "--seed", "1"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
-    told = ended.stdout
+    printed = ended.stdout
 
-    assert ended.returncode == 0, told + ended.stderr
-    assert "(seed 1)\n" in told
+    assert ended.returncode == 0, printed + ended.stderr
+    assert "(seed 1)\n" in printed
     steps = ["a is killed", "goes on in b", "a comes back", "active region is set to a", "goes on in a", "writers end"]
-    assert re.search(".*".join(steps), told, re.DOTALL)
-    assert re.search(r" s: a [\d,]+ written, lag \d+ \| b .* \| c .* \| consumer in a: [\d,]+ done, 0 repeated\n", told)
-    assert re.search(r"a [\d,]+ written, down \| b .* \| consumer in b: [\d,]+ done, ", told)
-    assert re.search(r"✓ written: [\d,]+ records: a [\d,]+, b [\d,]+, c [\d,]+\n✓ lost: 0\n✓ repeated: [\d,]+; ", told)
-    assert re.search(r"; dropped by the client: [1-9][\d,]*\n✓ the consumer's longest silence: \d+\.\d s\n", told)
-    assert told.endswith("✓ verify --peer: b and c equal a for each origin\n")
+    assert re.search(".*".join(steps), printed, re.DOTALL)
+    assert re.search(
+        r" s: a [\d,]+ written, lag \d+ \| b .* \| c .* \| consumer in a: [\d,]+ done, 0 repeated\n", printed
+    )
+    assert re.search(r"a [\d,]+ written, down \| b .* \| consumer in b: [\d,]+ done, ", printed)
+    assert re.search(
+        r"✓ written: [\d,]+ records: a [\d,]+, b [\d,]+, c [\d,]+\n✓ lost: 0\n✓ repeated: [\d,]+; ", printed
+    )
+    assert re.search(r"; dropped by the client: [1-9][\d,]*\n✓ the consumer's longest silence: \d+\.\d s\n", printed)
+    assert printed.endswith("✓ verify --peer: b and c equal a for each origin\n")
     assert ended.stderr == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -64,12 +68,12 @@ def test_regions_that_keep_the_same_records_compare_equal(example):
         ([], "a peer keeps 0 of 5 records"),
     ],
 )
-def test_regions_that_differ_are_told(example, found, why):
+def test_regions_that_differ_are_an_error(example, found, why):
     with pytest.raises(example.ComparisonError, match=why):
         example.check_equal(found, {"a": 5})
 
 
-def test_a_record_that_is_lost_is_told_with_exit_code_1(example, monkeypatch, capsys):
+def test_a_lost_record_is_reported_with_exit_code_1(example, monkeypatch, capsys):
     def lose(seed):
         example.check_none_lost(["a-0"], {})
 

@@ -85,9 +85,9 @@ class Server:
             if line:
                 self.url = line.split()[-1]
                 continue
-            told = self.process.stderr.read().splitlines()
-            assert len(told) == 1, told  # one clear line
-            assert "store" in told[0], told
+            printed = self.process.stderr.read().splitlines()
+            assert len(printed) == 1, printed  # one clear line
+            assert "store" in printed[0], printed
             self._reap()
 
     def kill(self) -> None:
@@ -201,7 +201,7 @@ def writer(producer_id: int, partition: int) -> Callable[[Fleet, random.Random],
     """Write as an idempotent producer: one batch at a time, repeated until it is acknowledged (promise 4)."""
 
     def work(fleet: Fleet, chance: random.Random) -> None:
-        told, sequence = fleet.answers[partition], 0
+        answers, sequence = fleet.answers[partition], 0
         while not fleet.is_over:
             values = tuple(f"w{producer_id}/{sequence + n}" for n in range(chance.randint(1, 4)))
             producer = {"producer_id": producer_id, "producer_epoch": 0, "sequence": sequence}
@@ -209,13 +209,13 @@ def writer(producer_id: int, partition: int) -> Callable[[Fleet, random.Random],
             answer = None
             while is_passing(answer):
                 if fleet.is_over:
-                    told.unknown |= set(values)
+                    answers.unknown |= set(values)
                     return
                 answer = fleet.ask(chance, "POST", f"/partitions/{partition}/records", json=body)
-                told.retries += is_passing(answer)
+                answers.retries += is_passing(answer)
             assert answer is not None
             assert answer.status_code == 200, answer.text
-            told.acknowledge(values, answer.json()["base_offset"])
+            answers.acknowledge(values, answer.json()["base_offset"])
             sequence += len(values)
 
     return work
@@ -225,21 +225,21 @@ def racer(name: str, partition: int) -> Callable[[Fleet, random.Random], None]:
     """Append where it believes the end to be, without a producer: each value is sent once (promise 2)."""
 
     def work(fleet: Fleet, chance: random.Random) -> None:
-        told, expected, count = fleet.answers[partition], 0, 0
+        answers, expected, count = fleet.answers[partition], 0, 0
         while not fleet.is_over:
             value, count = f"{name}/{count}", count + 1
             body = {"records": [{"value": value}], "expected_offset": expected}
             answer = fleet.ask(chance, "POST", f"/partitions/{partition}/records", json=body)
             if answer is not None and answer.status_code == 200:
                 assert answer.json()["base_offset"] == expected
-                told.acknowledge((value,), expected)
+                answers.acknowledge((value,), expected)
                 expected += 1
                 continue
             if answer is None or answer.json()["next_step"] == "check":
-                told.unknown.add(value)
+                answers.unknown.add(value)
             # `fix` and `retry` promise that nothing was written.
             else:
-                told.refused.add(value)
+                answers.refused.add(value)
                 if answer.status_code == 412:
                     assert answer.json()["next_offset"] != expected, answer.text
                     expected = answer.json()["next_offset"]
@@ -257,8 +257,8 @@ def reader(fleet: Fleet, chance: random.Random) -> None:
     position = [0] * PARTITIONS
     while not fleet.is_over:
         partition = chance.randrange(PARTITIONS)
-        told = fleet.answers[partition]
-        acknowledged = told.next_offset
+        answers = fleet.answers[partition]
+        acknowledged = answers.next_offset
         start = chance.choice((position[partition], chance.randint(0, position[partition])))
         query = {"offset": start, "max_records": 200}
         answer = fleet.ask(chance, "GET", f"/partitions/{partition}/records", params=query)
@@ -270,7 +270,7 @@ def reader(fleet: Fleet, chance: random.Random) -> None:
         assert page["next_offset"] >= acknowledged, "a read does not see what was acknowledged before it"
         for offset, record in enumerate(page["records"], start):
             assert record["offset"] == offset
-            assert told.seen.setdefault(offset, record["value"]) == record["value"], f"offset {offset} changed"
+            assert answers.seen.setdefault(offset, record["value"]) == record["value"], f"offset {offset} changed"
         position[partition] = max(position[partition], page["position"])
 
 
@@ -339,7 +339,7 @@ def context_on(place: Places) -> Iterator[Context]:
     ],
     ids=["real", "real, long", "ministack"],
 )
-def test_every_answer_agrees_with_the_log_whatever_dies_freezes_or_is_lost(
+def test_every_answer_agrees_with_the_log_under_deaths_freezes_and_losses(
     name: str, least: Mapping[str, int], far_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promises 1, 2, 4 and 5, and I16, through four servers on one bucket and one table."""
@@ -393,24 +393,24 @@ def in_offers(context: Context, partition: int) -> int:
     return sum(len(segment.metadata.offers) for _, segment in replay.segments(context, topic_id, partition, 0))
 
 
-def compare(told: Answers, log: dict[int, str]) -> None:
+def compare(answers: Answers, log: dict[int, str]) -> None:
     assert sorted(log) == list(range(len(log))), "offsets have a gap"
-    for value, offset in told.at.items():
+    for value, offset in answers.at.items():
         assert log.get(offset) == value, f"acknowledged and not there: {value} at {offset}"
     assert [value for value, n in Counter(log.values()).items() if n > 1] == [], "stored twice"
-    assert set(log.values()) - told.at.keys() <= told.unknown, "no client can have written this"
-    assert not told.refused & set(log.values()), "refused, and yet there"
-    for offset, value in told.seen.items():
+    assert set(log.values()) - answers.at.keys() <= answers.unknown, "no client can have written this"
+    assert not answers.refused & set(log.values()), "refused, and yet there"
+    for offset, value in answers.seen.items():
         assert log.get(offset) == value, f"a reader was shown what is not there: {value} at {offset}"
 
 
 def lacking(least: Mapping[str, int], fleet: Fleet, objects: Proxy, items: Proxy, context: Context) -> dict[str, int]:
     """Return what the run has met too little of, with how often it was met."""
     met = {
-        "acknowledged": sum(len(told.at) for told in fleet.answers),
-        "refused": sum(len(told.refused) for told in fleet.answers),
-        "retries": sum(told.retries for told in fleet.answers),
-        "read": sum(len(told.seen) for told in fleet.answers),
+        "acknowledged": sum(len(answers.at) for answers in fleet.answers),
+        "refused": sum(len(answers.refused) for answers in fleet.answers),
+        "retries": sum(answers.retries for answers in fleet.answers),
+        "read": sum(len(answers.seen) for answers in fleet.answers),
         "deaths": sum(server.deaths for server in fleet.servers),
         "freezes": sum(server.freezes for server in fleet.servers),
         "faults of objects": min(objects.met[kind] for kind in OF_OBJECTS),

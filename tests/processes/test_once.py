@@ -26,7 +26,7 @@ Run = tuple[int, str]  # a version, and the name of the run that asked for it
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=pytest.mark.prove)])
-def test_each_version_shows_once_and_whole_when_two_processes_commit_it_and_die_and_come_back(
+def test_each_version_shows_once_and_whole_under_two_processes_that_die_and_come_back(
     tmp_path: Path, rounds: int
 ) -> None:
     """I26, I27: two processes at one version, each killed, and each stopped and continued."""

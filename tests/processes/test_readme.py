@@ -131,6 +131,6 @@ def test_the_readmes_two_regions_fail_over(tmp_path: Path) -> None:
     with ExitStack() as stack:
         for dev in (first, second):
             stack.callback(typing.end, typing.start(dev))
-        told = typing.run("set -e\n" + "\n".join(others))
-    assert told.count("created shop partitions=1") == 2
-    assert "equal" in told
+        printed = typing.run("set -e\n" + "\n".join(others))
+    assert printed.count("created shop partitions=1") == 2
+    assert "equal" in printed

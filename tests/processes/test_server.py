@@ -192,7 +192,7 @@ def test_a_port_or_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: P
     (tmp_path / "file").write_text("")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for directory, wanted_port, told in [
+        for directory, wanted_port, expected in [
             (tmp_path / "data", port, f"error: the server cannot listen on 127.0.0.1:{port}: address already in use"),
             (tmp_path / "file", 0, "error: the server cannot open the data directory"),
             (tmp_path / "file" / "below", 0, "error: the server cannot open the data directory"),
@@ -200,7 +200,7 @@ def test_a_port_or_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: P
             process = spawn(directory, wanted_port, workers)
             out, err = process.communicate(timeout=PATIENCE_S)
             assert (process.returncode, out) == (1, "")
-            assert err.startswith(told)
+            assert err.startswith(expected)
             assert err.count("\n") == 1
 
 
@@ -284,7 +284,7 @@ def test_a_segments_url_gives_its_bytes_in_whole_or_in_part_and_only_as_signed(s
         assert (refused.status_code, refused.json()["code"]) == (403, "NOT_AUTHORIZED")
 
 
-def test_an_unknown_path_and_a_wrong_method_are_told_as_a_gateway_would(start: Start) -> None:
+def test_an_unknown_path_and_a_wrong_method_are_answered_as_by_a_gateway(start: Start) -> None:
     _, client = start()
     assert client.get("/v1/nope").json()["code"] == "NOT_FOUND"
     wrong = client.put("/v1/topics")
@@ -302,7 +302,7 @@ def test_an_unknown_path_and_a_wrong_method_are_told_as_a_gateway_would(start: S
     assert client.put("/v1/topics/orders/subscriptions/a%2Fb").json()["code"] == "INVALID_REQUEST"
 
 
-def test_a_transactional_id_is_decoded_once_and_what_no_id_can_be_is_not_taken_for_another(start: Start) -> None:
+def test_a_transactional_id_is_decoded_once_and_an_invalid_one_is_refused(start: Start) -> None:
     _, client = start()
     for text in ("%2f", "a b", "é%", "+", "\ufffd"):
         given = client.post("/v1/producer-ids", json={"transactional_id": text})
@@ -315,7 +315,7 @@ def test_a_transactional_id_is_decoded_once_and_what_no_id_can_be_is_not_taken_f
         assert client.get(f"/v1/transactions/{text}").json()["code"] == "INVALID_REQUEST", text
 
 
-def test_every_worker_lets_in_the_pages_and_the_names_that_the_server_was_told_and_no_others(tmp_path: Path) -> None:
+def test_every_worker_allows_the_given_origins_and_hosts_and_no_others(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(tmp_path / "d"), "--port", "0"]
     command += ["--workers", "2", "--cors-origin", "http://localhost:3000", "--allowed-host", "build-box"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -333,11 +333,11 @@ def test_every_worker_lets_in_the_pages_and_the_names_that_the_server_was_told_a
             process.terminate()
 
 
-def test_an_origin_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_invalid_origin_is_reported_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(tmp_path / "d"), "--cors-origin", "*"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    told = "error: --cors-origin takes an origin such as http://localhost:3000, not '*'\n"
-    assert (ended.returncode, ended.stderr) == (1, told)
+    expected = "error: --cors-origin takes an origin such as http://localhost:3000, not '*'\n"
+    assert (ended.returncode, ended.stderr) == (1, expected)
 
 
 def resident_kib(process: subprocess.Popen[str]) -> int:
@@ -354,7 +354,7 @@ def resident_kib(process: subprocess.Popen[str]) -> int:
     ],
     ids=["url", "line", "lines"],
 )
-def test_who_sends_headers_without_end_is_answered_and_dropped(
+def test_endless_headers_are_answered_and_the_connection_is_dropped(
     start: Start, before: bytes, piece: bytes, status: int
 ) -> None:
     process, client = start()

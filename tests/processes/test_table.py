@@ -76,8 +76,8 @@ def test_a_table_is_kept_while_compactors_run_in_other_processes(tmp_path: Path)
         stop.set()
         for thread in compactors:
             thread.join(PATIENCE_S)
-        (told,) = compact_beside(tmp_path / "data")
-        assert told["compaction_horizon"] == client.offsets(TOPIC, 0).compaction_horizon == n
+        (row,) = compact_beside(tmp_path / "data")
+        assert row["compaction_horizon"] == client.offsets(TOPIC, 0).compaction_horizon == n
         rows, count = read_back(client)
         assert rows == expected
-        assert count == len(expected) == told["records"]
+        assert count == len(expected) == row["records"]

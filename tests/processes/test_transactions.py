@@ -154,9 +154,7 @@ def records(log: Log, topic: str, partition: int, *, is_committed: bool = True) 
 
 
 @pytest.mark.parametrize("rounds", [6, pytest.param(20, marks=pytest.mark.prove)])
-def test_each_transaction_shows_whole_or_not_at_all_and_each_input_once_when_processes_die_and_come_back(
-    tmp_path: Path, rounds: int
-) -> None:
+def test_transactions_are_all_or_nothing_and_each_input_counts_once_under_deaths(tmp_path: Path, rounds: int) -> None:
     """Promise 4 and I10 to I15: two producers and a processor, each killed, and each stopped and continued."""
     chance = random.Random(13)
     fates = [(name, fate) for name in ROLES for fate in ("kill", "stop")]

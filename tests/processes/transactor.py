@@ -44,7 +44,7 @@ class Fenced(Exception):
     """Another instance has the id, or its transaction was ended for it."""
 
 
-def tell(*words: object) -> None:
+def report(*words: object) -> None:
     print(*words, flush=True)
 
 
@@ -71,7 +71,7 @@ class Instance:
         self._log = log
         self.id = transactional_id
         self.pair: ProducerPair = persist(lambda: log.transactions.init(transactional_id, TIMEOUT_MS))
-        tell("begun", *self.pair)
+        report("begun", *self.pair)
 
     @property
     def name(self) -> str:
@@ -91,9 +91,9 @@ class Instance:
 
     def end(self, *, is_commit: bool) -> None:
         name = self.name
-        tell("asked", name, int(is_commit))
+        report("asked", name, int(is_commit))
         self.pair = persist(lambda: self._log.transactions.end(self.id, self.pair, is_commit))
-        tell("ended", name, int(is_commit))
+        report("ended", name, int(is_commit))
 
 
 def produce(log: Log, transactional_id: str) -> None:
@@ -123,15 +123,15 @@ def commit(log: Log, name: str) -> None:
         for number, instance in enumerate(instances):
             for partition in range(PARTITIONS):
                 instance.produce(OUTPUT, partition, [f"{version}|{run}|{number}|{n}" for n in range(2)])
-        tell("raises", version, run)
+        report("raises", version, run)
         try:
             _end_together(log, instances, OnceMark(APP, version, run))
         except AlreadyCommittedError as error:
-            tell("beaten", version, run, error.extra["note"])
+            report("beaten", version, run, error.extra["note"])
             for instance in instances:
                 instance.end(is_commit=False)
         else:
-            tell("committed", version, run)
+            report("committed", version, run)
 
 
 def _end_together(log: Log, instances: list[Instance], once: OnceMark) -> None:
@@ -171,7 +171,7 @@ def main(directory: str, role: str, transactional_id: str) -> None:
     try:
         {"produce": produce, "process": process, "commit": commit}[role](log, transactional_id)
     except Fenced:
-        tell("fenced")
+        report("fenced")
 
 
 if __name__ == "__main__":

@@ -65,14 +65,14 @@ def faulty_server() -> Iterator[Faulty]:
             while (request := _read(self.rfile)) is not None:
                 turn = min(len(faulty.requests), len(faulty.answers) - 1)
                 faulty.requests.append(request)
-                told = faulty.answers[turn]
-                if callable(told):
-                    told = told(request)
-                if told is SILENCE:
+                response = faulty.answers[turn]
+                if callable(response):
+                    response = response(request)
+                if response is SILENCE:
                     ended.wait(PATIENCE_S)
-                if not isinstance(told, bytes):
+                if not isinstance(response, bytes):
                     return
-                self.wfile.write(told)
+                self.wfile.write(response)
 
     with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

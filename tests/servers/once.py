@@ -9,14 +9,14 @@ import pytest
 from tests.servers.install import CannotInstall
 
 
-def tell_once(
+def keep_one(
     config: pytest.Config, items: list[pytest.Item], chosen: Callable[[pytest.Item], bool], need: Callable[[], object]
 ) -> None:
     """Keep one of the chosen tests where what they need can't be had; it is skipped with the reason."""
     try:
         need()
     except CannotInstall:
-        untold = [item for item in items if chosen(item)][1:]
-        if untold:
-            config.hook.pytest_deselected(items=untold)
-            items[:] = [item for item in items if item not in untold]
+        dropped = [item for item in items if chosen(item)][1:]
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+            items[:] = [item for item in items if item not in dropped]

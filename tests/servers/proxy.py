@@ -105,11 +105,11 @@ class _Link:
         self.writer.transport.abort()
 
     def _changed(self, chunk: bytes) -> bytes:
-        told = self.proxy.replaced
-        if told is None or told[0] not in chunk:
+        replaced = self.proxy.replaced
+        if replaced is None or replaced[0] not in chunk:
             return chunk
         self.proxy.met["replaced"] += 1
-        return chunk.replace(*told)
+        return chunk.replace(*replaced)
 
     async def _before_request(self) -> None:
         proxy, faults = self.proxy, self.proxy.faults

@@ -28,7 +28,7 @@ from tests.support.patience import wait_until
     ],
     ids=["versitygw", "dynamodb", "kafka", "connector"],
 )
-def test_a_server_whose_tool_is_missing_says_so(
+def test_a_missing_tool_of_a_server_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Callable[[], Path], tool: str
 ) -> None:
     monkeypatch.setenv("PATH", "")

@@ -16,23 +16,23 @@ from fenceline_testing import serving
 from tests.spark.copying import MOMENTS, UNHEARD, Copying
 
 
-def tell(text: str) -> None:
+def show(text: str) -> None:
     print(text, flush=True)
 
 
-def tell_requests(log: Sequence[str], once_id: str) -> None:
+def show_requests(log: Sequence[str], once_id: str) -> None:
     """Print what the sink asked, with the query's id as ``spark.q``: neither listings nor reads."""
     for line in log:
         if re.match(r"GET /v1/(once|transactions)/|POST ", line):
-            tell(f"     {line.replace(once_id, 'spark.q')}")
+            show(f"     {line.replace(once_id, 'spark.q')}")
 
 
-def tell_state(copying: Copying, batch: int) -> None:
+def show_state(copying: Copying, batch: int) -> None:
     logged, done = ((copying.checkpoint / name / str(batch)).exists() for name in ("offsets", "commits"))
     visible, written = copying.committed().total(), copying.committed("read_uncommitted").total()
-    tell(f"   checkpoint: offsets/{batch} {is_there(logged)}, commits/{batch} {is_there(done)}")
-    tell(f"   service: once(spark.q) = {copying.version}")
-    tell(f"   copy: {visible} rows for a committed reader, {written} written")
+    show(f"   checkpoint: offsets/{batch} {is_there(logged)}, commits/{batch} {is_there(done)}")
+    show(f"   service: once(spark.q) = {copying.version}")
+    show(f"   copy: {visible} rows for a committed reader, {written} written")
 
 
 def is_there(found: bool) -> str:
@@ -41,35 +41,35 @@ def is_there(found: bool) -> str:
 
 def main(number: int) -> None:
     for other, name in enumerate(MOMENTS):
-        tell(f"{'->' if other == number else '  '} {other}: {name}")
+        show(f"{'->' if other == number else '  '} {other}: {name}")
     name, (request, is_answered, is_decided) = list(MOMENTS.items())[number]
     java.provide()
     with tempfile.TemporaryDirectory() as folder, serving() as lent:
         copying = Copying(lent.client, lent.url, Path(folder))
         copying.grow()
-        tell(f"\n1. {len(copying.all_values())} rows are in {copying.source}. Driver 1 starts, and its sink asks:")
+        show(f"\n1. {len(copying.all_values())} rows are in {copying.source}. Driver 1 starts, and its sink asks:")
         with copying.driver() as (first, gate):
             hold = gate.hold(request, is_answered=is_answered)
             first.meets(hold)
             first.kill()
             log = list(gate.log)
-        tell_requests(log, copying.once_id)
+        show_requests(log, copying.once_id)
         held = "its answer" if is_answered else "it"
-        tell(f"\n2. kill -9, while {held} is on the way: {name}")
-        tell_state(copying, 0)
+        show(f"\n2. kill -9, while {held} is on the way: {name}")
+        show_state(copying, 0)
         assert (copying.version == 0) is is_decided
         assert copying.committed() == copying.expected(copying.version)
         copying.grow()
-        tell(
+        show(
             f"\n3. {copying.source} has grown to {len(copying.all_values())} rows. Driver 2 starts, and its sink asks:"
         )
         with copying.driver() as (second, gate):
-            assert second.wait() == 0, second.told()
-            tell_requests(gate.log, copying.once_id)
-        tell("\n4. It ended by itself.")
-        tell_state(copying, 1)
+            assert second.wait() == 0, second.output()
+            show_requests(gate.log, copying.once_id)
+        show("\n4. It ended by itself.")
+        show_state(copying, 1)
         copying.check_whole()
-        tell(f"   each of the {len(copying.all_values())} rows is in the copy once, and no reader waits")
+        show(f"   each of the {len(copying.all_values())} rows is in the copy once, and no reader waits")
 
 
 if __name__ == "__main__":

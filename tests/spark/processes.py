@@ -49,10 +49,10 @@ class Session:
         """Return once a process has made the request that ``hold`` waits for."""
         deadline = time.monotonic() + PATIENCE_OF_SPARK_S
         while not hold.reached.wait(0.1):
-            assert self._process.poll() is None, f"ended before {hold.request}: {self.told()}"
-            assert time.monotonic() < deadline, f"never asked for {hold.request}: {self.told()}"
+            assert self._process.poll() is None, f"ended before {hold.request}: {self.output()}"
+            assert time.monotonic() < deadline, f"never asked for {hold.request}: {self.output()}"
 
-    def told(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
     def kill(self) -> None:

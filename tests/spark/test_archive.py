@@ -325,7 +325,7 @@ def test_a_missing_or_damaged_manifest_is_refused(client: Client, topic: str, to
         run(topic)
 
 
-def test_an_audit_of_an_archive_tells_all_that_is_wrong_with_a_chain(
+def test_an_audit_of_an_archive_reports_every_fault_of_a_chain(
     spark: SparkSession, client: Client, topic: str, to: Path, run: Any
 ) -> None:
     fill(client, topic, 0, 3)
@@ -343,7 +343,7 @@ def test_an_audit_of_an_archive_tells_all_that_is_wrong_with_a_chain(
     assert [(one.kind, one.what) for one in found.findings] == [("chain", expected)]
 
 
-def test_a_link_whose_answer_was_lost_is_a_commit_and_that_of_a_rival_is_none(
+def test_a_link_whose_answer_was_lost_is_a_commit_and_a_rivals_link_is_not(
     to: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server of NFS makes a link twice where its first answer was lost. The second time it finds one."""

@@ -165,7 +165,7 @@ def test_each_run_adds_what_came_since_the_last_one_and_commits_by_a_conditional
     assert verify_archive(Here(), topic, to).findings == ()  # type: ignore[arg-type]
 
 
-def test_wherever_a_run_dies_the_next_one_archives_each_record_once_and_leaves_nothing_else(
+def test_after_a_run_that_dies_anywhere_the_next_archives_each_record_once(
     client: Client, topic: str, to: str, bucket: Met, run: Any
 ) -> None:
     """kill -9 before and after each request that changes the bucket, manifest and all."""
@@ -249,9 +249,9 @@ def test_a_run_that_cannot_remove_files_says_that_its_records_were_added(
             raise error
 
     bucket.before = fail
-    with pytest.raises(ArchiveError, match=r"the records were added.* manifest=0: .*out of service") as told:
+    with pytest.raises(ArchiveError, match=r"the records were added.* manifest=0: .*out of service") as raised:
         run()
-    assert "nothing was added" not in str(told.value)
+    assert "nothing was added" not in str(raised.value)
     assert offsets(to, topic) == [0, 1, 2]
     bucket.before = lambda at, what: None
     assert run() is None
@@ -424,15 +424,15 @@ def test_files_that_no_manifest_names_stop_a_run_and_are_kept(
     assert parquet(bucket) == {first.files[0].path}
 
 
-def test_what_cannot_hold_an_archive_is_one_line(moto: str) -> None:
+def test_an_unusable_place_for_an_archive_is_reported_in_one_line(moto: str) -> None:
     for to, words in (
         ("s3://", "name it as s3://BUCKET or s3://BUCKET/PREFIX"),
         ("s3://no-such-bucket-here/x", "no-such-bucket-here"),
         ("gs://bucket", "mount that store"),
     ):
-        with pytest.raises(ArchiveError, match=words) as told:
+        with pytest.raises(ArchiveError, match=words) as raised:
             archive_places.check_place(to)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_an_archive_in_a_bucket_is_written_read_and_audited_by_spark(
@@ -450,9 +450,9 @@ def test_an_archive_in_a_bucket_is_written_read_and_audited_by_spark(
     assert "no manifest of the topic" in run("audit", topic, "--archive", to).stderr
     fill(client, topic, 3)
     client.produce(topic, 1, [Record(b"again", b"a", (), 5), Record(b"again", b"a", (), 4), Record(b"", b"b", (), 5)])
-    told = run("archive", topic, "--to", to)
-    assert told.exit_code == 0, told.output
-    assert f"archived {topic}: manifest=0 files=2 records=6" in told.stdout
+    result = run("archive", topic, "--to", to)
+    assert result.exit_code == 0, result.output
+    assert f"archived {topic}: manifest=0 files=2 records=6" in result.stdout
 
     found = {(row["partition"], row["offset"]): row for row in archived(spark, topic, to).collect()}
     assert sorted(found) == [(partition, offset) for partition in range(2) for offset in range(3)]
@@ -462,14 +462,14 @@ def test_an_archive_in_a_bucket_is_written_read_and_audited_by_spark(
 
     (path,) = (file for file in named(to, topic) if "date=2023-11-14" in file)
     place_of(to).remove(path)
-    told = run("audit", topic, "--archive", to, "--strict")
-    assert told.exit_code == 1, told.output
-    rows = [line.split("\t") for line in told.stdout.splitlines()[1:] if "\t" in line]
+    result = run("audit", topic, "--archive", to, "--strict")
+    assert result.exit_code == 1, result.output
+    rows = [line.split("\t") for line in result.stdout.splitlines()[1:] if "\t" in line]
     assert [(row[1], row[2], row[3], *row[7:12]) for row in rows] == [
         ("0", "3", "0", "0", "", "", "0", "ok"),
         ("1", "3", "3", "0", "1", "1", "1", "ok"),
     ]
-    assert [line for line in told.stdout.splitlines() if line.startswith("FOUND")] == [
+    assert [line for line in result.stdout.splitlines() if line.startswith("FOUND")] == [
         f"FOUND damaged: {topic}/0: {path}: it is missing",
         f"FOUND duplicated: {topic}/1: 1 records have the key and the value of an earlier one",
         f"FOUND late: {topic}/1: 1 records have an earlier time than the one before",

@@ -105,7 +105,7 @@ def test_a_task_that_dies_after_its_appends_and_one_with_two_copies_are_written_
             assert copying.committed() == copying.expected(0)
             for copy in copies:
                 copy.release()
-            assert driver.wait() == 0, driver.told()
+            assert driver.wait() == 0, driver.output()
         name = copying.once_id
         assert f"POST /v1/producer-ids {name}.0.1 -> 200" in gate.log[: gate.log.index("POST /v1/transactions/end")]
         for attempt in (0, 1):

@@ -88,7 +88,7 @@ def test_wherever_a_partition_is_cut_into_ranges_the_sums_are_the_same(
         assert sum(part[name] for part in parts) == whole[name], name  # type: ignore[misc]
 
 
-def test_what_a_transaction_holds_open_is_undecided(spark: SparkSession, server: FencelineServer, topic: str) -> None:
+def test_records_of_an_open_transaction_are_undecided(spark: SparkSession, server: FencelineServer, topic: str) -> None:
     with server.client.transactional_producer(topic) as producer, producer.transaction() as one:
         one.send(topic, value=b"open", partition=0)
         one.flush()

@@ -62,7 +62,7 @@ def test_the_cpu_time_of_a_process_counts_its_children_also_after_their_end() ->
         ({1: (15, 0)}, 5),  # one has ended, and its parent has not waited for it
     ],
 )
-def test_what_a_lost_process_had_used_before_is_not_taken_from_the_others(
+def test_earlier_cpu_of_a_lost_process_is_not_subtracted_from_the_others(
     after: dict[int, tuple[int, int]], ticks: int
 ) -> None:
     before = {1: (10, 0), 2: (20, 0)}
@@ -97,7 +97,7 @@ def test_a_ratio_is_the_median_of_the_rounds() -> None:
         (Figure("x", 3, ""), None),
     ],
 )
-def test_a_bound_is_kept_or_not_or_there_is_none(figure: Figure, is_kept: bool | None) -> None:
+def test_a_figure_keeps_its_bound_or_breaks_it_or_has_none(figure: Figure, is_kept: bool | None) -> None:
     assert figure.is_kept is is_kept
 
 

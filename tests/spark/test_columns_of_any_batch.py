@@ -53,7 +53,7 @@ def test_any_batches_decode_to_what_the_library_decodes(body: bytes) -> None:
 
 
 @given(bodies(), st.data())
-def test_rows_outside_the_range_are_cut_whatever_batch_they_lie_in(body: bytes, data: Any) -> None:
+def test_rows_outside_the_range_are_cut_from_every_batch(body: bytes, data: Any) -> None:
     rows, timestamps = rows_by_library(body)
     low, high = rows[0].offset, rows[-1].offset + 1
     start, end = sorted(data.draw(st.tuples(*[st.integers(low - 2, high + 2)] * 2)))

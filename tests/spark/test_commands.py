@@ -61,9 +61,9 @@ def test_compact_prints_a_line_for_each_partition(run: Any, tmp_path: Path) -> N
         stores.log.topics.create(TOPIC, partitions=2, config={"cleanup.policy": "compact"})
         stores.append(Record(b"1", b"a"), Record(b"2", b"a"), Record(b"3", b"b"))
         where = ("--data", stores.path, "--region", REGION)
-        told = run("compact", TOPIC, *where, "--json")
-        assert told.exit_code == 0, told.output
-        first, second = json.loads(told.stdout)
+        result = run("compact", TOPIC, *where, "--json")
+        assert result.exit_code == 0, result.output
+        first, second = json.loads(result.stdout)
         assert {name: first[name] for name in ("compaction_horizon", "records", "files")} == {
             "compaction_horizon": 3,
             "records": 2,
@@ -81,19 +81,19 @@ def test_compact_prints_a_line_for_each_partition(run: Any, tmp_path: Path) -> N
 def test_archive_adds_and_verifies(run: Any, client: Client, topic: str, tmp_path: Path) -> None:
     client.produce(topic, 1, [Record(b"%d" % n) for n in range(3)])
     to = tmp_path / "archive"
-    told = run("archive", topic, "--to", to)
-    assert told.exit_code == 0, told.output
-    assert told.stdout.splitlines()[1].split("\t") == ["1", "0", "3", "3", "0"]
-    assert f"archived {topic}: manifest=0 files=1 records=3" in told.stdout
+    result = run("archive", topic, "--to", to)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[1].split("\t") == ["1", "0", "3", "3", "0"]
+    assert f"archived {topic}: manifest=0 files=1 records=3" in result.stdout
     assert run("archive", topic, "--to", to).stdout == f"nothing is new in {topic}\n"
     nothing = json.loads(run("archive", topic, "--to", to, "--json").stdout)
     assert nothing == {"topic": topic, "ranges": [], "files": []}
     assert f"{topic}: ok: manifests=1 files=1 records=3" in run("archive", topic, "--to", to, "--verify").stdout
     (file,) = to.glob("topic=*/date=*/*.parquet")
     file.unlink()
-    told = run("archive", topic, "--to", to, "--verify", "--json")
-    assert told.exit_code == 1
-    assert json.loads(told.stdout)["findings"] == [[file.relative_to(to).as_posix(), "it is missing"]]
+    result = run("archive", topic, "--to", to, "--verify", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["findings"] == [[file.relative_to(to).as_posix(), "it is missing"]]
     refused = run("archive", topic, "--to", "hdfs:///x")
     assert (refused.exit_code, len(refused.stderr.splitlines())) == (1, 1)
 
@@ -103,15 +103,15 @@ def test_audit_prints_a_line_for_each_partition_and_writes_the_page(
 ) -> None:
     client.produce(topic, 0, [Record(b"1", b"a"), Record(b"1", b"a")])
     page = tmp_path / "audit.html"
-    told = run("audit", topic, "--html", page)
-    assert told.exit_code == 0, told.output
-    rows = [line.split("\t") for line in told.stdout.splitlines()[:-1]]
+    result = run("audit", topic, "--html", page)
+    assert result.exit_code == 0, result.output
+    rows = [line.split("\t") for line in result.stdout.splitlines()[:-1]]
     assert rows[0] == [*spark_audit.COLUMNS]
     assert (rows[1][:4], rows[1][7:11]) == ([topic, "0", "2", "2"], ["0", "1", "1", "0"])
     assert topic in page.read_text()
-    told = run("audit", topic, "--strict")
-    assert told.exit_code == 1
-    assert f"FOUND duplicated: {topic}/0: 1 records have the key" in told.stdout
+    result = run("audit", topic, "--strict")
+    assert result.exit_code == 1
+    assert f"FOUND duplicated: {topic}/0: 1 records have the key" in result.stdout
     assert run("audit", "no-such-topic").exit_code == 1
 
 
@@ -120,8 +120,8 @@ def test_replay_writes_once_and_continues(run: Any, client: Client, topic: str) 
     target = f"{topic}-to"
     client.create_topic(target, partitions=2)
     command = ("replay", topic, target, "--name", topic, "--from", "1970-01-01T00:00:01.002Z", "--until", "4")
-    told = run(*command)
-    assert told.stdout == f"replayed {topic} to {target}: offsets=2 versions=1 versions_before=0\n", told.output
+    result = run(*command)
+    assert result.stdout == f"replayed {topic} to {target}: offsets=2 versions=1 versions_before=0\n", result.output
     assert [r.value for r in client.read(target, 0, offset=0).records] == [b"2", b"3"]
     assert run(*command).stdout == f"{topic} is finished: nothing was written\n"
     assert "another replay has this name" in run(*command, "--where", "true").stderr
@@ -171,33 +171,33 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "code", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_what_no_job_can_do_is_refused_before_spark_starts(
+def test_an_impossible_job_is_refused_before_spark_starts(
     without_spark: Any, topic: str, tmp_path: Path, command: str, code: int, words: str
 ) -> None:
-    told = without_spark(*command.format(topic=topic, directory=tmp_path).split())
-    assert (told.exit_code, len(told.stderr.splitlines())) == (code, 1), told.output
-    assert words in told.stderr
-    assert told.stdout == ""
+    result = without_spark(*command.format(topic=topic, directory=tmp_path).split())
+    assert (result.exit_code, len(result.stderr.splitlines())) == (code, 1), result.output
+    assert words in result.stderr
+    assert result.stdout == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_topic_that_does_not_compact_is_refused_before_spark_starts(without_spark: Any, tmp_path: Path) -> None:
     with closing(Directory(tmp_path / "data")) as stores:
         stores.log.topics.create(TOPIC)
-        told = without_spark("compact", TOPIC, "--data", stores.path, "--region", REGION)
-    assert told.exit_code == 1
-    assert "the topic has no cleanup.policy=compact" in told.stderr
+        result = without_spark("compact", TOPIC, "--data", stores.path, "--region", REGION)
+    assert result.exit_code == 1
+    assert "the topic has no cleanup.policy=compact" in result.stderr
 
 
 def test_without_a_terminal_a_line_says_that_spark_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = []
+    printed = []
 
     @contextmanager
     def unstarted(name: str) -> Iterator[None]:
-        told.append(capsys.readouterr())
-        if told:
+        printed.append(capsys.readouterr())
+        if printed:
             raise JobError(f"Spark did not start: {name}")
         yield
 
@@ -207,7 +207,7 @@ def test_without_a_terminal_a_line_says_that_spark_starts(
         spark_session.borrowed_session("audit a"),
     ):
         pass
-    assert [(one.out, one.err) for one in told] == [("", "audit a: starting Spark …\n")]
+    assert [(one.out, one.err) for one in printed] == [("", "audit a: starting Spark …\n")]
 
 
 def test_ctrl_c_while_spark_starts_counts_once_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_forget_asks_first(run: Any, client: Client, topic: str) -> None:
     assert run("forget", topic, "--yes").stdout == f"nothing was remembered of {topic}\n"
 
 
-def test_what_failed_in_a_task_is_one_line() -> None:
+def test_the_error_of_a_task_is_one_line() -> None:
     text = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
   File "/x/worker.py", line 1, in main
@@ -277,6 +277,6 @@ org.apache.spark.SparkException: Job aborted due to stage failure
 
 
 def test_an_audit_of_a_topic_without_records_finds_nothing(run: Any, topic: str) -> None:
-    told = run("audit", topic)
-    assert told.exit_code == 0, told.output
-    assert [line.split("\t")[:4] for line in told.stdout.splitlines()[1:]] == [[topic, n, "0", "0"] for n in "01"]
+    result = run("audit", topic)
+    assert result.exit_code == 0, result.output
+    assert [line.split("\t")[:4] for line in result.stdout.splitlines()[1:]] == [[topic, n, "0", "0"] for n in "01"]

@@ -106,19 +106,19 @@ def test_the_tasks_of_a_compaction_make_what_the_model_says(
         before = log.partitions.offsets(TOPIC, 0).compaction_horizon
         view = compact_here(Partition(log.context, TOPIC, service.topic_id(), 0), again=len(steps) % 2, patch=patch)
         log = service.another()
-        told = log.partitions.offsets(TOPIC, 0)
-        assert told.compaction_horizon == told.bounds.last_stable_offset
-        start = told.bounds.log_start_offset
+        offsets = log.partitions.offsets(TOPIC, 0)
+        assert offsets.compaction_horizon == offsets.bounds.last_stable_offset
+        start = offsets.bounds.log_start_offset
         if view is not None and view.horizon > before:
             kept = [r for r in model.view(view.horizon, start, is_read_committed=False) if r.offset < view.horizon]
             assert view.records == len(kept), "nothing else is in its files, such as what was trimmed"
         for is_read_committed in (False, True):
             found = read_all(log, start, max_records=3, is_read_committed=is_read_committed)
-            expected = model.view(told.compaction_horizon, start, is_read_committed=is_read_committed)
+            expected = model.view(offsets.compaction_horizon, start, is_read_committed=is_read_committed)
             assert [plain(r) for r in found] == [plain(r) for r in expected]
 
 
-def test_what_was_trimmed_amid_a_batch_is_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_trimmed_amid_a_batch_are_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the log's first batch, and of a batch in the view before."""
     with closing(serve_table()) as service:
         model = Model(LogBuilder(topic_id=service.topic_id()))

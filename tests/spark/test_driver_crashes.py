@@ -64,7 +64,7 @@ def stop_until_another_wrote(copying: Copying, batch: int) -> None:
             dies = gate.hold(r"POST /v1/topics/.*/records spark\.[-\w]+\.0\.0", is_answered=True)
             successor.meets(dies)
             kill_the_sender(dies.port, successor)
-            assert successor.wait() == 0, successor.told()
+            assert successor.wait() == 0, successor.output()
         assert f"POST /v1/producer-ids {copying.once_id}.0.1 -> 200" in gate.log
         assert copying.version == batch
         zombie.go_on()

@@ -92,7 +92,7 @@ def test_the_same_job_runs_on_a_cluster_to_which_it_brings_fenceline_as_py_files
     python = str(without_fenceline(tmp_path))
     packed = shutil.make_archive(str(tmp_path / "fenceline"), "zip", LIB)
     master = "local-cluster[2,1,1024]"
-    told = submit(
+    printed = submit(
         server.url,
         tmp_path,
         *("--master", master, "--py-files", packed, topic, copied),
@@ -100,4 +100,4 @@ def test_the_same_job_runs_on_a_cluster_to_which_it_brings_fenceline_as_py_files
         PYSPARK_DRIVER_PYTHON=python,
         PYTHONPATH=packed,
     )
-    assert told == f"{master} 200\n"
+    assert printed == f"{master} 200\n"

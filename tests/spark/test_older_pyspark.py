@@ -253,9 +253,9 @@ print(json.dumps([pyspark.__version__, lacks, missing, streaming]))
 
 def run(python: str, *arguments: str) -> str:
     environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'lib'}:{ROOT}"}
-    told = subprocess.run([python, *arguments], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr[-5_000:]
-    return told.stdout
+    ended = subprocess.run([python, *arguments], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-5_000:]
+    return ended.stdout
 
 
 if PYTHONS:
@@ -269,5 +269,5 @@ if PYTHONS:
         )
         known = LACKS.get(version[:3], frozenset())
         assert (set(lacks), missing, has_streaming) == (set(known), [], not known)
-        told = run(python, "-m", "tests.spark.older_driver")
-        assert told.splitlines()[-1] == f"all of it runs: pyspark={version}"
+        result = run(python, "-m", "tests.spark.older_driver")
+        assert result.splitlines()[-1] == f"all of it runs: pyspark={version}"

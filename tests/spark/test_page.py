@@ -35,7 +35,7 @@ def test_the_page_has_every_option_and_no_other(table: str, options: tuple[objec
     assert sorted(shown) == sorted(option.name for option in options)  # type: ignore[attr-defined]
 
 
-def test_what_the_page_shows_in_python_runs(
+def test_the_python_code_of_the_page_runs(
     spark: SparkSession, server: FencelineServer, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Batch, stream and ``foreachBatch``, each twice: the second time nothing is written anew."""

@@ -181,7 +181,7 @@ def test_a_batch_is_sent_once_it_is_full_and_never_larger_than_the_topic_takes(f
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_rows_of_many_partitions_keep_their_order_whatever_their_sizes(fenceline: Fenceline, parallel: int) -> None:
+def test_rows_of_many_partitions_and_sizes_keep_their_order(fenceline: Fenceline, parallel: int) -> None:
     sizes = [0, 1, 300_000, 950_000, 1_000_000, 5, 983_000, 983_100, 10, 700_000, 600_000]
     batches = [
         rows(
@@ -254,7 +254,7 @@ def test_a_row_that_waits_does_not_keep_the_rows_that_came_with_it(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_was_written_in_each_codec_is_read_as_it_was(fenceline: Fenceline, codec: Any) -> None:
+def test_records_written_in_each_codec_are_read_back(fenceline: Fenceline, codec: Any) -> None:
     headers = [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, []]
     given = rows(
         "a", None, "", key=[None, b"k", b""], partition=[0, 0, 0], headers=headers, timestamp=[5_000, None, 7_000]

@@ -52,12 +52,12 @@ def test_a_range_gives_each_column_of_its_rows(client: Client, topic: str) -> No
     assert (second["key"], second["value"], second["headers"], second["offset"]) == (None, None, None, 1)
 
 
-def test_a_topic_with_the_time_of_the_append_says_so_in_each_row(client: Client, topic: str) -> None:
+def test_a_log_append_time_topic_has_its_type_in_each_row(client: Client, topic: str) -> None:
     client.create_topic(f"{topic}-append", partitions=1, config={"message.timestamp.type": "LogAppendTime"})
-    told = client.produce(f"{topic}-append", 0, [Record(b"a", timestamp=5), Record(b"b", timestamp=6)])
+    appended = client.produce(f"{topic}-append", 0, [Record(b"a", timestamp=5), Record(b"b", timestamp=6)])
     (found,) = read_range(reading(client, ["timestamp", "timestampType"]), whole(client, f"{topic}-append"))
     assert [row["timestampType"] for row in found.to_pylist()] == [1, 1]
-    assert {round(row["timestamp"].timestamp() * 1_000) for row in found.to_pylist()} == {told.timestamp}
+    assert {round(row["timestamp"].timestamp() * 1_000) for row in found.to_pylist()} == {appended.timestamp}
 
 
 def test_a_batch_sent_with_no_time_at_all_has_null_there(client: Client, topic: str) -> None:

@@ -288,7 +288,7 @@ def test_each_row_names_the_origin_of_its_segment(client: Client, topic: str) ->
     assert found == [("eu",), ("eu",)]
 
 
-def test_a_batch_that_is_not_transactional_is_shown_whatever_its_producer_aborted(client: Client, topic: str) -> None:
+def test_a_batch_outside_a_transaction_is_shown_even_if_its_producer_aborted(client: Client, topic: str) -> None:
     part = filled(client, topic, 1)
     aborted = [AbortedTransaction(-1, 0, 9)]
     listing = Listing(part, {0: ([dataclasses.replace(entry(client, topic, 0), aborted=aborted)], 2)})

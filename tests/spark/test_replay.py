@@ -113,7 +113,7 @@ def test_a_range_is_what_was_asked_for(client: Client, topic: str, target: str, 
     assert shown(client, target, 1) == []
 
 
-def test_what_cannot_be_replayed_is_refused_before_anything_is_written(
+def test_an_impossible_replay_is_refused_before_any_write(
     spark: SparkSession, server: FencelineServer, client: Client, topic: str, target: str, run: Any
 ) -> None:
     fill(client, topic, 0, 5)

@@ -19,7 +19,7 @@ def granted(request: str) -> bool:
     return any(re.fullmatch(pattern, request) for pattern in patterns)
 
 
-def test_what_is_granted_are_routes() -> None:
+def test_every_granted_request_is_a_route() -> None:
     assert set(REQUESTS) <= {(route.method, route.path) for route in routes.ROUTES}
 
 

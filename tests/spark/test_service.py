@@ -44,7 +44,7 @@ def test_planning_a_write_loads_no_encoder_and_its_modules_are_no_garbage() -> N
     assert found.stdout.split() == ["True", "False", "False"]
 
 
-def test_what_a_task_imports_is_no_garbage_and_what_it_makes_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_of_a_task_are_frozen_and_its_objects_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     def collected(found: list[int]) -> bool:  # a frozen object is in no generation that a collection looks at
         return any(each is found for each in gc.get_objects())
 

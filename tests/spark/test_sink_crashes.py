@@ -77,7 +77,7 @@ def first_and_last_of_each_kind(requests: Sequence[str]) -> Sequence[int]:
 @pytest.mark.parametrize("options", [SMALL, MIXED, ALL_LARGE], ids=["inline", "mixed", "large"])
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("chosen", [first_and_last_of_each_kind, pytest.param(every, marks=pytest.mark.prove)])
-def test_each_batch_is_written_once_and_whole_whichever_request_fails(
+def test_each_batch_is_written_once_and_whole_if_any_request_fails(
     options: SinkOptions, fate: str, chosen: Callable[[Sequence[str]], Sequence[int]]
 ) -> None:
     places = chosen(requests_of(options))

@@ -131,7 +131,7 @@ def test_a_stream_takes_no_option_of_a_batch_write(given: dict[str, str]) -> Non
         options(True, **given)
 
 
-def test_what_spark_adds_to_the_options_of_a_query_is_no_option() -> None:
+def test_options_that_spark_adds_to_a_query_are_ignored() -> None:
     assert options(True, queryName="q", checkpointLocation="/tmp/c") == options(True)
 
 

@@ -86,7 +86,7 @@ def test_a_repeated_batch_writes_nothing_and_reads_its_rows_to_the_end(fenceline
 
 
 @pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
-def test_a_batch_that_was_cut_anew_since_it_was_written_is_refused_and_its_rows_are_not_passed_over(
+def test_a_batch_planned_anew_since_it_was_written_is_refused_and_no_row_skipped(
     fenceline: Fenceline, options: SinkOptions
 ) -> None:
     """A checkpoint was restored from before the last batch: Spark plans that one anew, with what came meanwhile."""
@@ -137,7 +137,7 @@ def test_of_two_copies_of_a_task_the_one_in_the_messages_is_committed_and_the_ot
     assert Counter(committed(fenceline)) == Counter({b"first": 1, b"a": 2, b"b": 2})
 
 
-def test_what_a_run_that_died_left_open_is_fenced_after_the_next_runs_first_batch(fenceline: Fenceline) -> None:
+def test_transactions_of_a_dead_run_are_fenced_after_the_next_runs_first_batch(fenceline: Fenceline) -> None:
     lost = Run(fenceline, LARGE)
     lost.task(0, 0, part("a"))
     lost.task(0, 7, part("b"), attempt=3)
@@ -340,9 +340,7 @@ def test_a_version_that_is_forgotten_behind_an_unanswered_end_is_not_written_aga
 
 
 @pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
-def test_an_end_that_is_never_answered_is_taken_as_decided_where_the_version_says_so(
-    fenceline: Fenceline, options: SinkOptions
-) -> None:
+def test_an_end_that_is_never_answered_is_decided_by_the_version(fenceline: Fenceline, options: SinkOptions) -> None:
     run = Run(fenceline, options)
     messages, inner = run.tasks(0, [part("a")]), run.carrier._inner
 
@@ -381,7 +379,7 @@ def test_a_fence_behind_an_unanswered_end_leaves_it_to_the_version_what_was_writ
 
 
 @pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
-def test_an_end_that_was_decided_before_and_then_forgotten_is_refused_and_nothing_is_written_again(
+def test_an_end_decided_and_then_forgotten_is_refused_and_nothing_is_written_again(
     fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch, options: SinkOptions
 ) -> None:
     run = Run(fenceline, options)
@@ -417,7 +415,7 @@ def test_a_write_without_a_version_fails_where_its_end_is_fenced_and_none_of_it_
     assert are_free(fenceline)
 
 
-def test_the_abort_of_a_run_that_was_overtaken_ends_its_own_transactions_and_none_of_the_next_batch(
+def test_the_abort_of_an_overtaken_run_ends_its_own_transactions_alone(
     fenceline: Fenceline,
 ) -> None:
     old, live = Run(fenceline, LARGE), Run(fenceline, LARGE)
@@ -431,7 +429,7 @@ def test_the_abort_of_a_run_that_was_overtaken_ends_its_own_transactions_and_non
     assert Counter(committed(fenceline)) == Counter([b"b", b"c"])
 
 
-def test_an_abort_ends_the_transactions_of_its_messages_whatever_else_is_among_them(fenceline: Fenceline) -> None:
+def test_an_abort_ends_the_transactions_of_its_messages_even_beside_failed_tasks(fenceline: Fenceline) -> None:
     run = Run(fenceline, replace(INLINE, inline_bytes=100))
     messages = run.tasks(0, [part("a"), [], part("b" * 80, "c" * 80)])
     run.committer.abort(run.batch(0), [None, *messages])  # Spark gives None for a task that failed
@@ -564,7 +562,7 @@ def test_two_writes_to_two_topics_under_one_id_are_refused_and_never_taken_for_a
     assert len((fenceline.client.once("loader").note or "").encode()) < 1_024
 
 
-def test_two_writes_of_one_version_in_one_run_of_a_query_are_refused_and_those_of_the_next_run_are_repeats(
+def test_two_writes_of_one_version_in_one_run_are_refused_and_in_two_runs_are_repeats(
     fenceline: Fenceline,
 ) -> None:
     Job(fenceline, 7, within="one").write("a")
@@ -690,7 +688,7 @@ def test_rows_by_the_driver_over_more_partitions_than_a_transaction_takes_are_vi
     assert are_free(fenceline, "wide")
 
 
-def test_what_a_driver_that_died_left_open_of_its_own_is_fenced_after_the_next_runs_first_batch(
+def test_transactions_of_a_dead_driver_are_fenced_after_the_next_runs_first_batch(
     fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fenceline.limits.TRANSACTION_PARTITIONS_MAX", 1)
@@ -738,7 +736,7 @@ def test_rows_of_many_tasks_are_placed_in_parts_that_arrow_can_hold(
     assert committed(fenceline) == [b"%d" % n * 50 for n in range(9)]
 
 
-def test_the_driver_weighs_what_a_task_handed_over_twice_at_most_however_many_tasks_there_are(
+def test_the_driver_weighs_the_rows_of_a_task_at_most_twice(
     fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weighed: Counter[int] = Counter()
@@ -804,7 +802,7 @@ def test_a_task_whose_transaction_was_taken_fails_even_if_no_row_comes_any_more(
 
 
 @pytest.mark.parametrize("tasks", [1, 200])
-def test_a_batch_by_the_driver_costs_a_create_and_a_marker_for_each_partition_and_six_item_writes(
+def test_a_batch_by_the_driver_takes_two_creates_a_partition_and_six_item_writes(
     fenceline: Fenceline, tasks: int
 ) -> None:
     def batch(version: int) -> list[list[pa.RecordBatch]]:

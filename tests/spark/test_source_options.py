@@ -257,7 +257,7 @@ def test_a_stream_refuses_an_end(name: str, text: str) -> None:
         options.for_stream()
 
 
-def test_what_a_task_is_told_is_what_was_asked_for() -> None:
+def test_a_task_gets_the_given_options() -> None:
     reading = of(isolation="read_uncommitted", origin="own", failOnDataLoss="false", region="r").reading(("value",))
     assert (reading.endpoint, reading.region, reading.columns) == ("http://service", "r", ("value",))
     assert (reading.is_committed, reading.origin, reading.fails_on_loss) == (False, "own", False)

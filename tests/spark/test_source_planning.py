@@ -153,7 +153,7 @@ def test_latest_is_the_last_stable_offset_of_a_committed_read(service: Service) 
         assert ranges(service, options(startingOffsets='{"a":{"0":11,"1":10}}')) == []
 
 
-def test_what_is_not_kept_is_lost_by_its_ranges(service: Service) -> None:
+def test_ranges_that_are_not_kept_are_losses(service: Service) -> None:
     service.client.trim("a", 0, 5)
     read = options(startingOffsets='{"a":{"0":0,"1":0}}', endingOffsets='{"a":{"0":10,"1":12}}')
     found, losses = plan(service.client, read, NONE)
@@ -261,7 +261,7 @@ COMPARISONS = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @given(TIMES, st.lists(COMPARISONS, min_size=1, max_size=2), st.sampled_from(["CreateTime", "LogAppendTime"]))
-def test_no_filter_takes_a_row_away_whatever_the_order_of_times(
+def test_no_filter_drops_a_row_in_any_order_of_times(
     times: list[int], comparisons: list[tuple[type[spark.Filter], object]], kind: str
 ) -> None:
     """Filters by time leave every row that Spark would show, also on a topic that now has LogAppendTime."""

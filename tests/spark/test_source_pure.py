@@ -79,7 +79,7 @@ def test_another_name_or_type_of_a_column_is_refused(fields: list[tuple[str, Dat
         columns_of(struct(*fields), frozenset())
 
 
-def test_equal_offsets_are_equal_json_whatever_their_order() -> None:
+def test_equal_offsets_in_any_order_are_equal_json() -> None:
     one = PartitionOffsets({"b": {1: 5, 0: 4}, "a": {10: 1, 9: 2}}, {"b": "y", "a": "x"})
     other = PartitionOffsets({"a": {9: 2, 10: 1}, "b": {0: 4, 1: 5}}, {"a": "x", "b": "y"})
     assert json.dumps(one.to_json()) == json.dumps(other.to_json())
@@ -167,7 +167,7 @@ BOUNDS = Bounds(log_start_offset=10, next_offset=50, last_stable_offset=40)
         ((50, 50), (50, 50), None),
     ],
 )
-def test_what_is_asked_for_and_not_kept_is_lost(
+def test_a_requested_range_that_is_not_kept_is_a_loss(
     asked: tuple[int, int], found: tuple[int, int], why: str | None
 ) -> None:
     one, loss = kept(ReadRange("a", "id", 0, *asked), BOUNDS)
@@ -183,9 +183,9 @@ def test_an_error_of_data_loss_has_the_ranges_and_the_ways_out() -> None:
     loss = Loss("a", 3, (0, 30), (10, 50))
     with pytest.raises(DataLossError) as caught:
         report([loss, loss], fails=True)
-    told, _, facts = caught.value.detail.rpartition(": ")
-    assert told.startswith("records that were asked for are not kept: retention or a trim deleted records; ")
-    assert told.endswith("or set failOnDataLoss=false to go on without the rest")
+    message, _, facts = caught.value.detail.rpartition(": ")
+    assert message.startswith("records that were asked for are not kept: retention or a trim deleted records; ")
+    assert message.endswith("or set failOnDataLoss=false to go on without the rest")
     assert facts == "topic=a partition=3 asked=[0, 30) kept=[10, 50) partitions_lost=2"
 
 
@@ -202,7 +202,7 @@ def test_a_read_that_goes_on_warns_once_of_all_that_was_skipped(caplog: pytest.L
     assert "topic=b partition=0 asked=[3, …) kept=none" in record.getMessage()
 
 
-def test_what_retention_took_of_a_range_is_counted_to_its_end() -> None:
+def test_records_of_a_range_deleted_by_retention_are_counted_to_its_end() -> None:
     assert Loss("a", 0, (0, 5), (10, 50)).skipped == 5
     assert Loss("a", 0, (60, 70), (10, 50)).skipped == 10
     assert Loss("a", 0, (0, 60), (10, 50)).skipped == 20
@@ -226,7 +226,7 @@ def test_an_offset_never_goes_back_below_its_start() -> None:
     assert [loss.partition for loss in seen.losses] == [1]  # beyond the log, and 45 is not
 
 
-def test_what_retention_took_is_lost_and_passed_over() -> None:
+def test_records_deleted_by_retention_are_a_loss_and_skipped() -> None:
     seen = look(PartitionOffsets({"a": {0: 3}}, {"a": "id"}), found(p0=BOUNDS), is_committed=True)
     assert seen.begins == {("a", 0): 10}
     assert seen.left == {("a", 0): 30}

@@ -61,7 +61,7 @@ def run(reader: StreamReader, start: dict[str, Any], limit: ReadLimit | None = N
     return ends
 
 
-def test_a_new_query_begins_at_the_latest_offsets_unless_told_otherwise(service: Service) -> None:
+def test_a_new_query_begins_at_the_latest_offsets_by_default(service: Service) -> None:
     latest = StreamReader(options().for_stream(), ("value",)).initialOffset()
     assert latest == {"a": {"0": 10, "1": 10}, "$topic_ids": {"a": service.client.topic("a").topic_id}}
     assert at(reader().initialOffset()) == [0, 0]
@@ -239,7 +239,7 @@ def test_an_assignment_stays_as_it_is(service: Service) -> None:
     assert end["a"] == {"1": 10}
 
 
-def test_what_a_batch_reads_depends_on_its_offsets_alone(service: Service) -> None:
+def test_a_batch_depends_on_its_offsets_alone(service: Service) -> None:
     one = reader(minPartitions="3")
     start = one.initialOffset()
     end = one.latestOffset(start, ReadAllAvailable())
@@ -252,7 +252,7 @@ def test_what_a_batch_reads_depends_on_its_offsets_alone(service: Service) -> No
     assert read(one, end, end) == []
 
 
-def test_a_stream_fails_by_what_retention_took_or_goes_on_and_says_so_once(
+def test_a_stream_fails_after_data_loss_or_warns_once_and_goes_on(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     strict, lenient = reader(), reader(failOnDataLoss="false", maxOffsetsPerTrigger="6")
@@ -333,9 +333,9 @@ def test_a_checkpoint_of_other_topics_is_said_to_be_one(service: Service, topics
     strict = reader(**topics, startingOffsets="latest")
     with pytest.raises(
         DataLossError, match=r"the checkpoint belongs to other topics .*new checkpoint.* topic=a "
-    ) as told:
+    ) as raised:
         strict.latestOffset(start, ReadAllAvailable())
-    assert "gone" not in str(told.value)
+    assert "gone" not in str(raised.value)
 
 
 def test_a_topic_that_goes_while_a_pattern_is_looked_up_is_left_out(

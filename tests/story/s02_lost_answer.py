@@ -37,7 +37,7 @@ def test_a_batch_with_a_sequence_is_sent_again_after_a_lost_answer_and_stored_on
     assert payments_in(client) == [b"10 euros", b"20 euros"]
 
 
-def test_a_batch_without_a_sequence_is_never_sent_again_and_its_sender_is_told_so(network):
+def test_a_batch_without_a_sequence_is_never_retried_and_its_outcome_is_unknown(network):
     client = network.client
     client.create_topic("payments")
 

@@ -16,7 +16,7 @@ from fenceline import Record
 WRITERS, BATCHES = 4, 10
 
 
-def test_whoever_reads_while_others_append_reads_one_log_without_holes(fenceline_in_memory):
+def test_readers_beside_writers_read_one_log_without_holes(fenceline_in_memory):
     client = fenceline_in_memory.client
     client.create_topic("visits")
     written = [[f"{writer}.{number}".encode() for number in range(2 * BATCHES)] for writer in range(WRITERS)]

@@ -19,7 +19,7 @@ def offsets_from_the_start(client):
     return [record.offset for _, record in client.reader("events", start="earliest")]
 
 
-def test_what_is_trimmed_is_gone_and_a_reader_that_still_wanted_it_is_told(fenceline_in_memory):
+def test_trimmed_records_are_gone_and_their_reader_gets_the_bounds(fenceline_in_memory):
     client = fenceline_in_memory.client
     client.create_topic("events")
     for day in range(5):
@@ -39,7 +39,7 @@ def test_what_is_trimmed_is_gone_and_a_reader_that_still_wanted_it_is_told(fence
     assert client.produce("events", 0, [Record(b"day 6")]).base_offset == 6
 
 
-def test_what_is_older_than_the_topic_allows_goes_by_itself(calendar):
+def test_records_older_than_the_retention_are_deleted(calendar):
     client = calendar.client
     client.create_topic("events", config={"retention.ms": 7 * DAY_MS})
     client.produce("events", 0, [Record(b"monday")])

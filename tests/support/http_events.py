@@ -80,12 +80,12 @@ def function_of(method: str, path: str) -> Function:
 
 def send(sent: dict[str, Any]) -> Answer:
     http = sent["requestContext"]["http"]
-    told = answer_of(function_of(http["method"], sent["rawPath"]), sent)
-    assert len(json.dumps(told, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime encodes it
-    body = told["body"] or ""
-    content = base64.b64decode(body) if told["isBase64Encoded"] else body.encode()
-    assert all(name == name.lower() for name in told["headers"])
-    answer = Answer(told["statusCode"], told["headers"], content)
+    response = answer_of(function_of(http["method"], sent["rawPath"]), sent)
+    assert len(json.dumps(response, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime encodes it
+    body = response["body"] or ""
+    content = base64.b64decode(body) if response["isBase64Encoded"] else body.encode()
+    assert all(name == name.lower() for name in response["headers"])
+    answer = Answer(response["statusCode"], response["headers"], content)
     _assert_documented(http["method"], sent["rawPath"], sent["rawQueryString"], answer)
     return answer
 

@@ -129,7 +129,7 @@ def read(log: Log, session_id: str | None, group: str | None = "g", partition: i
     return log.partitions.read(TOPIC, partition, ReadRequest(offset=0, group=group, session_id=session_id, **options))
 
 
-def told(call: Callable[[], object]) -> str:
+def ok_or_code(call: Callable[[], object]) -> str:
     """Return what a call is answered: "ok", or the refusal's code."""
     try:
         call()

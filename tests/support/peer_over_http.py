@@ -87,9 +87,9 @@ class Source:
 def handled(service: wiring.Service, sent: httpx.Request) -> httpx.Response:
     """Return the answer of a service's handlers."""
     headers = {"host": sent.headers["host"], "x-forwarded-proto": "http"}
-    told = dispatch.respond(None, event("GET", sent.url.path, sent.url.query.decode(), headers), service)
-    assert isinstance(told.body, str)
-    return reply(told.status, told.body.encode(), told.headers)
+    response = dispatch.respond(None, event("GET", sent.url.path, sent.url.query.decode(), headers), service)
+    assert isinstance(response.body, str)
+    return reply(response.status, response.body.encode(), response.headers)
 
 
 def with_json(change: Callable[[dict[str, Any]], Any], path_end: str = "/segments") -> Fault:

@@ -127,10 +127,10 @@ class Guard:
             (item,) = gone.values()
             assert self._service.runtime.now_ms() - item.value["gone_at"] >= HOUR, key
             return
-        told = objects.list(keys.topic_prefix(topic_id))
-        assert told, f"nothing says that the incarnation is over: {key}"
-        if json.loads(objects.get(told[-1].key).body)["is_going"]:
-            assert key != told[-1].key, f"DELETE's mark stays: {key}"
+        topic_objects = objects.list(keys.topic_prefix(topic_id))
+        assert topic_objects, f"nothing says that the incarnation is over: {key}"
+        if json.loads(objects.get(topic_objects[-1].key).body)["is_going"]:
+            assert key != topic_objects[-1].key, f"DELETE's mark stays: {key}"
             return  # an orphan
         if kind == "topic":
             raise AssertionError(f"a topic object of an incarnation that is not gone: {key}")

@@ -47,7 +47,7 @@ class Younger:
     since: Annotated[int, Absent(-1)]
 
 
-class Told(NamedTuple):
+class NumberAndText(NamedTuple):
     number: int
     text: str
 
@@ -94,7 +94,7 @@ def test_a_value_and_its_json_say_the_same_in_the_order_of_the_declaration(value
     assert parse(All, shown) == value
 
 
-def test_what_a_class_lacks_is_passed_over_and_what_is_missing_is_an_error() -> None:
+def test_an_unknown_member_is_ignored_and_a_missing_one_is_an_error() -> None:
     assert parse(Pair, {"right": "x", "left": 1, "more": 2}) == Pair(1, "x")
     with pytest.raises(KeyError, match="right"):
         parse(Pair, {"left": 1})
@@ -126,7 +126,7 @@ def test_a_schema_takes_the_json_and_nothing_else() -> None:
 
 def test_another_regions_answer_is_judged_member_by_member() -> None:
     promises = {"text": ("short", lambda text: len(text) < 3)}
-    assert judged(Told, {"number": 1, "text": "ab", "more": 1}, promises) == Told(1, "ab")
+    assert judged(NumberAndText, {"number": 1, "text": "ab", "more": 1}, promises) == NumberAndText(1, "ab")
     for answer, refusal in (
         ([], "at must be an object"),
         ({"text": "ab"}, "at.number must be a number of at most 63 bits"),
@@ -136,7 +136,7 @@ def test_another_regions_answer_is_judged_member_by_member() -> None:
         ({"number": 1, "text": None}, "at.text must be short"),
     ):
         with pytest.raises(Refused) as refused:
-            judged(Told, answer, promises, "at")
+            judged(NumberAndText, answer, promises, "at")
         assert str(refused.value) == refusal
 
 

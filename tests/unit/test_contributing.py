@@ -30,7 +30,7 @@ def test_each_command_of_make_exists() -> None:
     assert set(re.findall(r"`?make ([a-z-]+)`", TEXT)) <= targets
 
 
-def test_what_the_page_lists_as_proved_is_what_the_tests_declare() -> None:
+def test_the_page_lists_the_proofs_that_the_tests_declare() -> None:
     assert proofs.replaced(TEXT) == TEXT, "run .venv/bin/python -m tests.proofs"
 
 

@@ -35,7 +35,7 @@ def test_an_error_keeps_the_place_that_it_names() -> None:
     assert (str(caught.value), caught.value.topic) == ("wait: topic=u partition=4", "u")
 
 
-def test_a_client_is_told_the_place_by_attributes() -> None:
+def test_a_clients_error_has_the_place_as_attributes() -> None:
     """A producer of several partitions says by them which one was refused."""
     with in_memory() as lent:
         lent.client.create_topic("t", partitions=2)

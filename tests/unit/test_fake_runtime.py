@@ -15,7 +15,7 @@ def clocks(runtime: FakeRuntime) -> tuple[int, int]:
     return runtime.now_ms(), runtime.monotonic_ms()
 
 
-def test_clocks_stand_until_the_test_or_a_sleep_moves_them() -> None:
+def test_only_the_test_or_a_sleep_moves_the_clocks() -> None:
     runtime = FakeRuntime()
     assert clocks(runtime) == clocks(runtime) == (START_MS, 5_000)
     runtime.advance(10)

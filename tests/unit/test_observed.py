@@ -30,9 +30,7 @@ def items() -> Iterator[SqliteItemStore]:
     made.close()
 
 
-def test_what_the_observer_carries_out_is_what_the_store_does(
-    objects: SqliteObjectStore, items: SqliteItemStore
-) -> None:
+def test_an_observed_store_answers_as_the_store_itself(objects: SqliteObjectStore, items: SqliteItemStore) -> None:
     """Every argument goes through, and each answer comes back, as from the store itself."""
     observed = ObservedObjects(objects, lambda call: call())
     observed.create("k1", b"body", {"m": "1"})

@@ -45,7 +45,7 @@ def test_the_old_name_of_the_subscriber_that_fails_over_warns_and_works() -> Non
     assert (old, warned[0].filename) == (fenceline.subscribe_with_failover, __file__)
 
 
-def test_what_the_client_shows_is_public_by_the_packages_own_names() -> None:
+def test_names_of_the_client_are_public_names_of_the_package() -> None:
     import fenceline.client
 
     assert {name: getattr(fenceline.client, name) for name in fenceline.client.__all__}.items() <= {

@@ -62,7 +62,7 @@ def test_the_sentences_of_a_package_name_their_actors(package: Path) -> None:
         ("x = 'one of no'\n# One sentence of words.\n", []),
     ],
 )
-def test_what_breaks_a_rule_is_found_with_its_line(source: str, expected: list[Finding]) -> None:
+def test_prose_that_breaks_a_rule_is_found_with_its_line(source: str, expected: list[Finding]) -> None:
     found = list(of_python(source))
     assert [(line, what.partition(":")[0]) for line, what in found] == expected
 

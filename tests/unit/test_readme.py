@@ -26,7 +26,7 @@ def test_the_readme_can_be_read_in_one_sitting() -> None:
 
 
 @pytest.mark.parametrize("named", NAMED)
-def test_what_is_named_is_there(named: str) -> None:
+def test_every_named_path_is_there(named: str) -> None:
     path, _, name = named.partition("::")
     assert (ROOT / path).exists()
     if name:
@@ -34,7 +34,7 @@ def test_what_is_named_is_there(named: str) -> None:
 
 
 @pytest.mark.parametrize("linked", LINKED)
-def test_what_is_linked_is_there(linked: str) -> None:
+def test_every_linked_path_is_there(linked: str) -> None:
     assert (ROOT / linked).exists()
 
 
@@ -83,7 +83,7 @@ def test_each_request_says_what_it_sends() -> None:
     assert all("content-type: application/json" in command for command in sending)
 
 
-def test_what_is_shown_in_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_code_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, third, _, fourth = PYTHON
     with in_memory() as served:
         client = served.client

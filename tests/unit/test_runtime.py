@@ -56,7 +56,7 @@ def test_a_gather_goes_on_where_each_thread_of_the_pool_waits_for_its_caller() -
 
 
 @pytest.mark.parametrize("parallel", [4, 1])
-def test_the_first_failure_in_order_is_told_once_all_were_made(parallel: int) -> None:
+def test_the_first_failure_in_order_is_raised_after_all_calls(parallel: int) -> None:
     runtime = ThreadRuntime(parallel)
     made: list[int] = []
 

@@ -46,7 +46,7 @@ def test_a_url_that_exists_only_when_it_is_deployed_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("x", "FENCELINE_PEERS must be JSON"),
         ("[]", "FENCELINE_PEERS must be JSON"),
@@ -70,6 +70,6 @@ def test_a_url_that_exists_only_when_it_is_deployed_is_taken() -> None:
         ('{"local": {"url": "http://b"}}', "a region is no peer of its own"),
     ],
 )
-def test_peers_that_cannot_be_read_are_refused(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_peers_that_cannot_be_read_are_refused(text: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         Settings.from_env({"FENCELINE_DATA_DIR": "d", "FENCELINE_PEERS": text})

@@ -38,13 +38,13 @@ class Load:
     """The servers, and what their clients sent and learned.
 
     Attributes:
-        told: What became of each value: its partition and offset, or why it is in no log, or ``unknown``.
+        outcomes: What became of each value: its partition and offset, or why it is in no log, or ``unknown``.
         order: The values of each idempotent producer, as it sent them.
     """
 
     def __init__(self, servers: list[ServerProcess]) -> None:
         self.servers = servers
-        self.told: dict[str, Any] = {}
+        self.outcomes: dict[str, Any] = {}
         self.order: dict[str, list[str]] = {}
         self.answers: Counter[str] = Counter()
         self.over = threading.Event()
@@ -80,9 +80,9 @@ class Load:
             answer: dict[str, Any] = self.ask("POST", path, body, is_repeated=is_repeated)
         except Refused as refused:
             [problem] = refused.args
-            self.told[value] = "unknown" if problem["next_step"] == "check" else problem["code"]
+            self.outcomes[value] = "unknown" if problem["next_step"] == "check" else problem["code"]
             raise
-        self.told[value] = (partition, answer["base_offset"])
+        self.outcomes[value] = (partition, answer["base_offset"])
         return answer
 
 
@@ -114,7 +114,7 @@ def write_in_transactions(load: Load, name: str) -> None:
         result = "commit" if number % 3 else "abort"
         pair = load.ask("POST", f"/v1/transactions/{name}/end", {**pair, "result": result})
         if result == "abort":
-            load.told.update(dict.fromkeys(values, "aborted"))
+            load.outcomes.update(dict.fromkeys(values, "aborted"))
 
 
 def write_exclusively(load: Load, name: str) -> None:
@@ -169,12 +169,12 @@ def compare(old: Path, new: Path, seconds: float) -> list[str]:
         found += _broken(load)
         for name, lib in (("old", old), ("new", new)):
             command, variables = python(lib, "-m", "fenceline_cli.main", "verify", "--data", str(directory), "--json")
-            told = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
-            partitions = json.loads(told.stdout)
-            if told.returncode or any(one["problem"] or one["findings"] for one in partitions):
-                found.append(f"fenceline verify, {name} version: {told.stdout}")
+            ended = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
+            partitions = json.loads(ended.stdout)
+            if ended.returncode or any(one["problem"] or one["findings"] for one in partitions):
+                found.append(f"fenceline verify, {name} version: {ended.stdout}")
         load.http.close()
-    print(f"servers: {len(load.told)} records sent; {dict(load.answers)}", flush=True)
+    print(f"servers: {len(load.outcomes)} records sent; {dict(load.answers)}", flush=True)
     return found
 
 
@@ -185,10 +185,12 @@ def _broken(load: Load) -> Iterator[str]:
         seen = {partition: list(read(partition, "read_committed")) for partition in range(HELD + 1)}
         places = [(record["value"], (partition, record["offset"])) for partition in seen for record in seen[partition]]
         for value, count in Counter(value for value, _ in places).items():
-            if count > 1 or load.told.get(value) not in ("unknown", dict(places)[value]):
-                yield f"{name}: {value} is there {count} times, at {dict(places)[value]}: {load.told.get(value)}"
-        for value in {value for value, told in load.told.items() if isinstance(told, tuple)} - dict(places).keys():
-            yield f"{name}: {value} is not there: {load.told[value]}"
+            if count > 1 or load.outcomes.get(value) not in ("unknown", dict(places)[value]):
+                yield f"{name}: {value} is there {count} times, at {dict(places)[value]}: {load.outcomes.get(value)}"
+        for value in {value for value, outcome in load.outcomes.items() if isinstance(outcome, tuple)} - dict(
+            places
+        ).keys():
+            yield f"{name}: {value} is not there: {load.outcomes[value]}"
         for producer, sent in load.order.items():
             if [value for value, _ in places if value.startswith(f"{producer}-")] != sent:
                 yield f"{name}: the records of {producer} are in another order, or not all there"

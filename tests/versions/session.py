@@ -154,9 +154,13 @@ class Region:
         event: dict[str, Any] = {"version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": query}
         event |= {"headers": {"x-forwarded-proto": "http", **headers}, "requestContext": context}
         event |= {"body": base64.b64encode(body).decode() if body else None, "isBase64Encoded": bool(body)}
-        told: dict[str, Any] = dispatch.respond(None, event, self.logs[log]).to_event()
-        text = told["body"] or ""
-        return told["statusCode"], told["headers"], base64.b64decode(text) if told["isBase64Encoded"] else text.encode()
+        response: dict[str, Any] = dispatch.respond(None, event, self.logs[log]).to_event()
+        text = response["body"] or ""
+        return (
+            response["statusCode"],
+            response["headers"],
+            base64.b64decode(text) if response["isBase64Encoded"] else text.encode(),
+        )
 
     def changed(self) -> Iterator[str]:
         """Yield each row of the stores that came or went since the last call."""
@@ -249,10 +253,10 @@ class Session:
         for name, url in urls.items():
             command = command.replace(name, url)
         Waiting.has_others = command.startswith(("consume", "produce"))
-        told = CliRunner().invoke(app, command.split(), given, env={"FENCELINE_URL": f"http://{at.address}"})
+        result = CliRunner().invoke(app, command.split(), given, env={"FENCELINE_URL": f"http://{at.address}"})
         Waiting.has_others = False
-        shown = (told.stdout + told.stderr).replace(str(at.directory), "DIR")
-        self.note(f"{at.name} fenceline {command.replace(str(at.directory), 'DIR')}", [told.exit_code, shown])
+        shown = (result.stdout + result.stderr).replace(str(at.directory), "DIR")
+        self.note(f"{at.name} fenceline {command.replace(str(at.directory), 'DIR')}", [result.exit_code, shown])
 
     def close(self) -> None:
         for region in (self.a, self.b):
@@ -333,8 +337,8 @@ def play_access(s: Session) -> None:
         s.call(f"POST {producers}", claim)
     s.call(f"GET {producers}/bob?session_id={two}")
     s.call(f"DELETE {producers}/ann?session_id={one}")
-    told = s.call(f"GET {producers}/bob?session_id={two}")
-    epochs = told["producer"]["topic_epochs"]
+    answer = s.call(f"GET {producers}/bob?session_id={two}")
+    epochs = answer["producer"]["topic_epochs"]
     named = {"session_id": two, "topic_epoch": epochs.get("0", 0)}
     s.call("POST /v1/topics/orders/partitions/0/records", records("held", session=named))
     s.call("POST /v1/topics/orders/partitions/0/records", records("refused"))
@@ -421,8 +425,8 @@ def play_transactions(s: Session) -> None:
             del end["once"]
         ids["t0"] = s.call(f"POST {at}/end", end)
     for name in ("t0", "t1", "t2"):
-        told = s.call("POST /v1/producer-ids", {"transactional_id": name})
-        ids[name] = {key: told[key] for key in ("producer_id", "producer_epoch")}
+        answer = s.call("POST /v1/producer-ids", {"transactional_id": name})
+        ids[name] = {key: answer[key] for key in ("producer_id", "producer_epoch")}
         s.call(f"POST {p1}/records", records("u", transactional_id=name, producer={**ids[name], "sequence": 0}))
     members = [{"transactional_id": name, **ids[name]} for name in ("t0", "t1")]
     joint = {"transactions": members, "result": "commit", "once": {"app_id": "job", "version": 2}}
@@ -480,8 +484,8 @@ def play_regions(s: Session) -> None:
     end = s.call(f"GET {shop}/partitions/0/offsets", at=s.b)["next_offset"]
     s.call(f"POST {shop}/partitions/0/trim", {"before_offset": end}, at=s.b)
     s.pull()
-    told = s.call(f"GET {shop}/replication")
-    for gap in told["gaps"] or [{"to_offset": 1}]:
+    answer = s.call(f"GET {shop}/replication")
+    for gap in answer["gaps"] or [{"to_offset": 1}]:
         skip = {"region": "b", "to_offset": gap["to_offset"]}
         s.call(f"POST {shop}/partitions/0/replication/skip", skip)
     s.call(f"POST {shop}/replication/regions/b/resume", {})

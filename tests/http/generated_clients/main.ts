@@ -7,7 +7,7 @@ declare const process: { argv: string[] };
 type Problem = components["schemas"]["Problem"];
 
 // Each member is there only where the code is one that has it.
-function told(problem: Problem): string {
+function described(problem: Problem): string {
   switch (problem.code) {
     case "OFFSET_MISMATCH":
       return `${problem.code} ${problem.next_offset}`;
@@ -43,7 +43,7 @@ const late = await client.POST(append, {
 });
 const refused: Problem = given(late.error);
 if (refused.code !== "OFFSET_MISMATCH") throw new Error(refused.detail);
-console.log("refused", told(refused));
+console.log("refused", described(refused));
 const next: number = refused.next_offset;
 const second = await client.POST(append, {
   params: place("orders"),
@@ -72,7 +72,7 @@ const several = await client.POST("/v1/produce", {
   },
 });
 const [landed, failed] = given(several.data).results;
-console.log("several", landed.base_offset, told(given(failed.error)));
+console.log("several", landed.base_offset, described(given(failed.error)));
 
 for (const topic of ["orders", "copy"]) {
   const page = await client.GET(append, { params: { ...place(topic), query: { offset: 0 } } });

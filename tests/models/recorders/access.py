@@ -44,7 +44,7 @@ WITHOUT: Mapping[str, Guard] = {
     "the marker is in the records' segment": test_guards.appends_no_marker_back,
     "fences before the answer": test_guards.answers_before_its_fences,
 }
-Told = Mapping[str, Any]  # a member of a line
+Member = Mapping[str, Any]  # a member of a line
 
 HOLDERS = 3
 ROUNDS = 3
@@ -83,8 +83,8 @@ class Lines:
     events: list[Event] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # by their ids, of sessions that a line names
     sent: dict[str, tuple[str, int] | None] = field(default_factory=dict)  # the grant of each attempt
-    item: Told = field(default_factory=lambda: _item(AccessItem()))
-    sessions: dict[str, Told] = field(default_factory=dict)
+    item: Member = field(default_factory=lambda: _item(AccessItem()))
+    sessions: dict[str, Member] = field(default_factory=dict)
     reconnections: list[ItemTransaction] = field(default_factory=list)
     resumes: list[Change] = field(default_factory=list)  # writes of these
 
@@ -95,8 +95,8 @@ class Lines:
         """Note which writes are those of reconnections, and which sessions an answered owner severed."""
         resumed, changes, attempt = decisions.resumed, ItemTransaction.changes, OwnAttempt.attempt
 
-        def resumed_noted(*told: Any) -> Any:
-            decision = resumed(*told)
+        def resumed_noted(*args: Any) -> Any:
+            decision = resumed(*args)
             self.reconnections.append(decision.transaction)
             return decision
 
@@ -109,7 +109,7 @@ class Lines:
         def attempt_noted(own: OwnAttempt) -> Any:
             answer = attempt(own)
             for session_id in sorted(own._severed):
-                self.told_severed(session_id)
+                self.severed(session_id)
             return answer
 
         patch.setattr(decisions, "resumed", resumed_noted)
@@ -117,7 +117,7 @@ class Lines:
         patch.setattr(OwnAttempt, "attempt", attempt_noted)
 
     def wrote(self, changes: Sequence[Change]) -> None:
-        item, changed = self.item, dict[str, Told]()
+        item, changed = self.item, dict[str, Member]()
         for change in changes:
             if isinstance(change, Put) and change.key.sort == "access":
                 item = _item(AccessItem.from_value(change.value, change.version), self.name)
@@ -125,16 +125,16 @@ class Lines:
                 session = _session(SessionItem.from_value(change.key.sort, change.value, change.version))
                 if session != self.sessions.get(change.key.sort, NEW_SESSION):
                     changed[change.key.sort] = session
-        told: dict[str, Any] = {
+        members: dict[str, Any] = {
             "item": item,
             "sessions": tuple({"by": self.name(i), **one} for i, one in changed.items()),
         }
         resumes = [one for change in changes for one in self.resumes if change is one and _is_session(one)]
         if resumes:
             by, (granted,) = self.name(resumes[0].key.sort), item["granted"]
-            self.events.append({"event": "resumed", "by": by, "epoch": granted["epoch"], **told})
+            self.events.append({"event": "resumed", "by": by, "epoch": granted["epoch"], **members})
         elif item != self.item or changed:
-            self.events.append({"event": "wrote", **told})
+            self.events.append({"event": "wrote", **members})
         self.item = item
         self.sessions |= changed
 
@@ -159,10 +159,10 @@ class Lines:
             self.events.append({"event": "marker", "to": to, "epoch": epoch})
 
     def granted(self, session_id: str, mode: str, epoch: int) -> None:
-        told: dict[str, Any] = {"by": self.name(session_id), "mode": _mode(mode), "epoch": epoch}
-        self.events.append({"event": "granted", **told})
+        members: dict[str, Any] = {"by": self.name(session_id), "mode": _mode(mode), "epoch": epoch}
+        self.events.append({"event": "granted", **members})
 
-    def told_severed(self, session_id: str) -> None:
+    def severed(self, session_id: str) -> None:
         self.events.append({"event": "severed", "by": self.name(session_id)})
 
 
@@ -174,7 +174,7 @@ def _mode(mode: str) -> str:
     return "shared" if mode == SHARED else "exclusive"
 
 
-def _item(item: AccessItem, name: Callable[[str], str] = str) -> Told:
+def _item(item: AccessItem, name: Callable[[str], str] = str) -> Member:
     """Return a partition's item as a line has it: what is absent is an empty tuple."""
 
     def held(holder: Holder | None, **more: bool) -> tuple[object, ...]:
@@ -185,7 +185,7 @@ def _item(item: AccessItem, name: Callable[[str], str] = str) -> Told:
     return {"epoch": item.epoch, "claim": held(item.claim), "granted": held(granted, **ended)}
 
 
-def _session(session: SessionItem) -> Told:
+def _session(session: SessionItem) -> Member:
     """Return a session's item as a line has it. Of a severed one the model keeps what was reserved."""
     is_severed = session.state == SEVERED
     holds = [
@@ -221,7 +221,7 @@ class Client:
             return call()
         except FencelineError as error:
             if error.code == "SESSION_SEVERED" and session_id is not None:
-                self.lines.told_severed(session_id)
+                self.lines.severed(session_id)
             if error.code in ("SESSION_SEVERED", "SESSION_EXPIRED") and session_id == self.session_id:
                 self.session_id = None
         except NoReply:
@@ -239,13 +239,13 @@ class Client:
         request = ClaimRequest(mode, (0,), session_id=session_id, producer_name=name, topic_epochs=epochs)
 
         def call() -> Any:
-            return self.stage.tell(self.name, "claim", request, lambda log: log.access.claim(TOPIC, request))
+            return self.stage.call(self.name, "claim", request, lambda log: log.access.claim(TOPIC, request))
 
-        told = self.ask(session_id, call) or self.ask(session_id, call)
-        if told is None:
+        granted = self.ask(session_id, call) or self.ask(session_id, call)
+        if granted is None:
             return None
-        self.lines.granted(session_id, mode, told.topic_epochs[0])
-        self.stage.grants.append(Grant(session_id, mode, dict(told.topic_epochs), name))
+        self.lines.granted(session_id, mode, granted.topic_epochs[0])
+        self.stage.grants.append(Grant(session_id, mode, dict(granted.topic_epochs), name))
         return self.stage.grants[-1]
 
     def send(self, grant: Grant | None) -> None:
@@ -258,7 +258,7 @@ class Client:
         def run(log: Any) -> None:
             log.access.close_producer(TOPIC, grant.producer_name, grant.session_id)
 
-        self.ask(grant.session_id, lambda: self.stage.tell(self.name, "close-producer", grant, run))
+        self.ask(grant.session_id, lambda: self.stage.call(self.name, "close-producer", grant, run))
 
 
 def hold(client: Client) -> None:

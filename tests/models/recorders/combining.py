@@ -121,7 +121,7 @@ class Notes:
     def __init__(self, run: StoreRun[Plan]) -> None:
         self._run = run
         self._events: list[dict[str, Any]] = []
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         self._log_start = 0
         run.items.on_write = self._wrote
         run.objects.on_delete = self._collected
@@ -159,9 +159,9 @@ class Notes:
         patch.setattr(OwnOffers, "take_back", taken_back)
 
     def _answered(self, ticket: Ticket) -> None:
-        if ticket.offer is None or ticket.is_foreign or ticket.outcome is None or ticket.offer in self._told:
+        if ticket.offer is None or ticket.is_foreign or ticket.outcome is None or ticket.offer in self._noted:
             return
-        self._told.add(ticket.offer)
+        self._noted.add(ticket.offer)
         event: dict[str, Any] = {"event": "unknown", "offer": ticket.offer}
         if isinstance(ticket.outcome, Appended):
             event = {"event": "acknowledged", "offer": ticket.offer, "at": ticket.outcome.base_offset}

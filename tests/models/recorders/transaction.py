@@ -118,8 +118,8 @@ class Lines:
         patch.setattr(Ending, "made", end_noted)
         patch.setattr(Asking, "made", ask_noted)
 
-    def add(self, event: str, **told: Any) -> None:
-        self.events.append({"event": event, **told})
+    def add(self, event: str, **members: Any) -> None:
+        self.events.append({"event": event, **members})
 
     def wrote(self, changes: Sequence[Change]) -> None:
         item, cursor = self.item, self.cursor
@@ -183,7 +183,7 @@ def _commit_at_once(stage: Stage, name: str) -> None:
         stage.world.sleep(stage.rng.random() * 3_000)
         offset = CommittedOffset(TOPIC, INPUT, int(stage.rng.random() * OFFSET_MAX), stage.fresh(name))
         with suppress(FencelineError, NoReply):
-            stage.tell(name, "commit", offset, partial(rivals._commit, [offset]))
+            stage.call(name, "commit", offset, partial(rivals._commit, [offset]))
 
 
 def _play(run: StoreRun[TransactionPlan], plan: TransactionPlan) -> None:
@@ -199,7 +199,7 @@ def _play(run: StoreRun[TransactionPlan], plan: TransactionPlan) -> None:
         has_rivals=True,
     )
     config = {"producer.id.expiration.ms": plan.expiration_ms}
-    run.do(lambda: stage.tell("setup", "create", config, lambda log: log.topics.create(TOPIC, config=config)))
+    run.do(lambda: stage.call("setup", "create", config, lambda log: log.topics.create(TOPIC, config=config)))
     run.faults = plan.faults
     producers = [partial(clients.transact, stage, f"producer{number}", ID) for number in range(PRODUCERS)]
     run.do(*producers, partial(_commit_at_once, stage, "committer"), partial(rivals.sweep_all, stage, "sweeper"))

@@ -18,7 +18,7 @@ def arrives(call: Callable[[], Any]) -> Any:
     return call()
 
 
-def test_nobody_resumes_what_another_has_ended_meanwhile_whatever_its_clock_says() -> None:
+def test_no_session_resumes_after_a_concurrent_end_by_any_clock() -> None:
     """A reconnection that changes nothing does not pass beside the write that ends the session.
 
     Protocol: DESIGN.md, "The end of an exclusive session".
@@ -44,7 +44,7 @@ def test_nobody_resumes_what_another_has_ended_meanwhile_whatever_its_clock_says
     service.close()
 
 
-def test_whom_only_an_old_memory_names_is_in_nobodys_way() -> None:
+def test_a_session_known_from_old_memory_only_blocks_no_append() -> None:
     """A claim took the log over and was given up. A process that remembers the session before it looks again (I4)."""
     service = serve()
     service.log.topics.create(TOPIC)

@@ -297,7 +297,7 @@ def test_a_claim_on_32_partitions_beside_64_dead_sessions_is_one_transaction(wid
     assert set(taken.topic_epochs.values()) == {2}
 
 
-def test_a_claim_that_would_change_too_much_in_one_transaction_is_told(
+def test_a_claim_too_large_for_one_item_transaction_is_throttled(
     wide: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two dead sessions are on each partition; with fewer partitions the claim is granted."""
@@ -318,7 +318,7 @@ def test_a_claim_that_would_change_too_much_in_one_transaction_is_told(
     assert claim(wide.log, partitions=[0, 1, 2]).state == GRANTED
 
 
-def test_a_session_that_has_too_much_for_one_item_is_told(service: Service) -> None:
+def test_a_session_too_large_for_one_item_is_throttled(service: Service) -> None:
     session = service.log.access.create_session(lease_ms=300_000)
 
     def is_too_large(call: Callable[[], Any]) -> Any:
@@ -343,7 +343,7 @@ def test_fencing_one_of_several_leaves_the_producer_the_rest(wide: Service) -> N
     assert again(wide.log, both, topic_epochs={0: 0}).topic_epochs == {0: 0}
 
 
-def test_what_was_lost_of_several_is_claimed_again_under_a_new_epoch(wide: Service) -> None:
+def test_a_lost_partition_is_claimed_again_under_a_new_epoch(wide: Service) -> None:
     both = claim(wide.log, partitions=[0, 1])
     fencer = claim(wide.log, FENCING, partitions=[1])
     assert outcome(wide.log, EXCLUSIVE, partitions=[0, 1], session_id=both.session_id) == "PRODUCER_FENCED"
@@ -426,7 +426,7 @@ def test_a_lapsed_session_does_nothing_else(service: Service) -> None:
 
 
 @pytest.mark.parametrize("has_lapsed", [False, True])
-def test_a_closed_producer_resumes_while_nobody_came(service: Service, has_lapsed: bool) -> None:
+def test_a_closed_producer_resumes_if_no_rival_came(service: Service, has_lapsed: bool) -> None:
     old = claim(service.log)
     close(service.log, old)
     assert service.log.access.session(old.session_id).holds == ()
@@ -451,7 +451,7 @@ def shared_with_another(service: Service) -> None:
 
 @pytest.mark.parametrize("came", [granted_to_another, append_without_a_session, shared_with_another])
 @pytest.mark.parametrize("has_closed", [False, True])
-def test_nobody_resumes_what_somebody_came_after(
+def test_no_producer_resumes_after_a_rival_came(
     service: Service, came: Callable[[Service], None], has_closed: bool
 ) -> None:
     old = claim(service.log)
@@ -508,7 +508,7 @@ def test_each_of_several_producers_that_share_in_one_session_resumes(service: Se
     assert service.log.access.session(one.session_id).state == "live"
 
 
-def test_of_several_producers_that_share_in_one_session_the_one_that_has_all_of_it_resumes(wide: Service) -> None:
+def test_of_two_producers_of_one_session_the_one_with_all_partitions_resumes(wide: Service) -> None:
     one = claim(wide.log, SHARED, producer_name="one", partitions=[0])
     two = claim(wide.log, SHARED, producer_name="two", partitions=[0, 1], session_id=one.session_id)
     wide.runtime.advance(LAPSE_MS)
@@ -582,7 +582,7 @@ def test_dead_waiters_are_skipped_and_spend_no_epoch(service: Service) -> None:
     assert code_of(lambda: service.log.access.producer(TOPIC, closing.producer_name)) == "UNKNOWN_PRODUCER"
 
 
-def test_the_polls_of_who_stands_behind_a_dead_waiter_do_not_keep_it_alive(wide: Service) -> None:
+def test_polls_of_a_later_waiter_do_not_keep_a_dead_one_alive(wide: Service) -> None:
     """That holds, too, while the partition that both wait for is free, and the dead waiter's other one is not."""
     holder = claim(wide.log, partitions=[1], lease_ms=300_000)
     dead = claim(wide.log, WAIT, partitions=[0, 1])
@@ -595,7 +595,7 @@ def test_the_polls_of_who_stands_behind_a_dead_waiter_do_not_keep_it_alive(wide:
     assert access_of(wide, 1).claim is None
 
 
-def test_who_is_promoted_in_anothers_poll_has_the_lease_that_it_had(service: Service) -> None:
+def test_a_waiter_promoted_by_anothers_poll_keeps_its_lease(service: Service) -> None:
     holder = claim(service.log)
     first, second = claim(service.log, WAIT), claim(service.log, WAIT)
     close(service.log, holder)
@@ -688,9 +688,7 @@ TROUBLES = [("get", is_unavailable), ("write", is_unavailable), ("write", moves)
 
 
 @pytest.mark.parametrize(("operation", "fault"), TROUBLES)
-def test_a_claim_that_has_a_place_in_the_line_says_so_whatever_becomes_of_its_wait(
-    service: Service, operation: str, fault: Any
-) -> None:
+def test_a_queued_claim_is_answered_even_if_its_wait_fails(service: Service, operation: str, fault: Any) -> None:
     """Only this caller can poll for the claim, or close it.
 
     Without the answer the claim would be a ghost in the line, before every later claimer.
@@ -709,7 +707,7 @@ def test_a_claim_that_has_a_place_in_the_line_says_so_whatever_becomes_of_its_wa
     assert poll(service.log, waiter).topic_epochs == {0: 1}
 
 
-def test_a_claim_that_has_a_place_in_the_line_says_so_in_front_of_a_damaged_log(service: Service) -> None:
+def test_a_queued_claim_is_answered_even_if_its_log_is_damaged(service: Service) -> None:
     holder = claim(service.log)
 
     def queued(call: Callable[[], Any]) -> Any:
@@ -723,7 +721,7 @@ def test_a_claim_that_has_a_place_in_the_line_says_so_in_front_of_a_damaged_log(
     assert code_of(lambda: poll(service.log, waiter)) == "CORRUPT_LOG"
 
 
-def test_a_claim_that_waits_is_told_that_a_fencer_failed_it(service: Service) -> None:
+def test_a_waiting_claim_fails_when_a_fencer_comes(service: Service) -> None:
     claim(service.log, lease_ms=300_000)
     rival = service.another()
 
@@ -747,7 +745,7 @@ def test_a_closed_waiter_leaves_all_its_lines(wide: Service) -> None:
 
 
 @pytest.mark.parametrize(("operation", "at"), [("create", 0), ("write", 1)])
-def test_who_was_promoted_by_a_process_that_died_completes_it_in_its_own_poll(
+def test_a_waiter_completes_in_its_own_poll_the_promotion_of_a_dead_process(
     service: Service, operation: str, at: int
 ) -> None:
     holder = claim(service.log)
@@ -777,7 +775,9 @@ def test_a_hundred_share_and_a_hundred_wait_and_no_more(service: Service) -> Non
     assert outcome(service.log, WAIT) == QUEUED
 
 
-def test_who_closed_makes_room_though_its_session_is_live(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_producer_makes_room_though_its_session_is_live(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "SESSIONS_PER_PARTITION_MAX", 2)
     session_id = service.log.access.create_session(lease_ms=300_000).session_id
     shared = [claim(service.log, SHARED, session_id=session_id, producer_name=name) for name in ("a", "b")]
@@ -789,7 +789,7 @@ def test_who_closed_makes_room_though_its_session_is_live(service: Service, monk
     assert {h.producer_name: h.state for h in session_of(service, session_id).holds} == {"a": "ended", "b": "live"}
 
 
-def test_a_claim_that_more_stand_in_the_way_of_than_one_write_takes_is_throttled(
+def test_a_claim_against_more_holders_than_one_write_takes_is_throttled(
     wide: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for partition in range(3):
@@ -968,7 +968,7 @@ def test_a_claim_survives_what_happens_to_its_marker(service: Service, fault: An
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable, moves])
-def test_a_place_in_the_line_is_drawn_once_whatever_happens(service: Service, fault: Any) -> None:
+def test_a_queue_position_is_drawn_once_despite_retries(service: Service, fault: Any) -> None:
     claim(service.log)
     service.items.plan("write", fault)
     first, second = claim(service.log, WAIT), claim(service.log, WAIT)
@@ -977,7 +977,7 @@ def test_a_place_in_the_line_is_drawn_once_whatever_happens(service: Service, fa
 
 
 @pytest.mark.parametrize("mode", [SHARED, EXCLUSIVE, WAIT, FENCING])
-def test_a_claim_whose_store_is_away_has_nothing_and_says_so(service: Service, mode: str) -> None:
+def test_a_claim_whose_store_is_away_is_refused_and_has_nothing(service: Service, mode: str) -> None:
     service.items.always("write", is_unavailable)
     refusal = refused(lambda: claim(service.log, mode))
     assert (refusal.code, refusal.next_step) == ("STORE_UNAVAILABLE", "retry")
@@ -1027,7 +1027,7 @@ def test_a_claim_that_meets_a_damaged_log_gives_up_what_it_has_reserved(wide: Se
     assert outcome(wide.log, EXCLUSIVE, partitions=[0]) == GRANTED
 
 
-def test_a_claim_that_was_not_answered_and_then_meets_a_damaged_log_says_that_it_may_be_reserved(
+def test_a_claim_without_an_answer_before_a_damaged_log_is_of_unknown_outcome(
     service: Service,
 ) -> None:
     def loses_answer_and_damages(call: Callable[[], Any]) -> Any:
@@ -1151,7 +1151,7 @@ def test_a_claim_that_a_fencer_beat_has_nothing(service: Service) -> None:
     send(service.log, beaten[0], "a")
 
 
-def test_a_claim_whose_marker_stands_but_is_beaten_before_its_confirmation_is_lost(service: Service) -> None:
+def test_a_claim_with_a_marker_that_a_rival_beats_before_its_confirmation_is_lost(service: Service) -> None:
     """The claim spends an epoch and a marker, and no record is written under that epoch."""
 
     def first(call: Callable[[], Any]) -> Any:
@@ -1281,7 +1281,7 @@ def test_waiters_in_two_processes_never_hold_at_once(live_service: Service) -> N
     assert epochs == sorted(set(epochs))
 
 
-def test_rivals_that_move_the_items_each_time_are_told(service: Service) -> None:
+def test_a_claim_that_loses_every_item_race_is_contended(service: Service) -> None:
     service.items.always("write", moves)
     refusal = refused(lambda: claim(service.log))
     assert (refusal.code, refusal.next_step) == ("CONTENDED", "retry")

@@ -17,7 +17,7 @@ from fenceline.errors import FencelineError, OwnerFencedError
 from fenceline.format import keys
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import Change, Check, ItemKey, Put, VersionMoved
-from tests.support.owning import LEASE_MS, WRITE, change, close, lapse, own, read, send, session, start, told
+from tests.support.owning import LEASE_MS, WRITE, change, close, lapse, ok_or_code, own, read, send, session, start
 from tests.support.runtime import FakeRuntime
 from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives
 
@@ -38,7 +38,7 @@ def commit(service: Service, checks: Sequence[Check]) -> bool:
     return True
 
 
-def test_without_an_owner_anybody_reads_without_a_session(service: Service) -> None:
+def test_without_an_owner_every_reader_reads_without_a_session(service: Service) -> None:
     append(service.log, "1")
     assert len(read(service.log, None).records) == 1
     a = start(service)
@@ -61,17 +61,15 @@ def test_while_an_owner_is_live_the_group_reads_under_its_session_alone(service:
 
 
 @pytest.mark.parametrize("ends", [lapse, close, lambda service, s: service.log.access.release(s, [WRITE], group="g")])
-def test_once_the_owner_has_ended_the_group_is_anybody_s_again(
-    service: Service, ends: Callable[[Service, str], None]
-) -> None:
+def test_after_its_owners_end_a_group_is_free_again(service: Service, ends: Callable[[Service, str], None]) -> None:
     a = start(service)
     own(service.log, a, WRITE, group="g")
     ends(service, a)
-    assert told(lambda: read(service.log, None)) == "ok"
+    assert ok_or_code(lambda: read(service.log, None)) == "ok"
 
 
 def test_a_session_that_owns_nothing_does_not_read_as_a_group(service: Service) -> None:
-    assert told(lambda: read(service.log, start(service))) == "OWNER_FENCED"
+    assert ok_or_code(lambda: read(service.log, start(service))) == "OWNER_FENCED"
 
 
 @pytest.mark.parametrize("group", ["g", None])
@@ -90,16 +88,16 @@ def test_the_session_is_judged_first(service: Service, fields: dict[str, Any], c
     a = start(service)
     own(service.log, a, WRITE, group="g")
     change(service, a, **fields)
-    assert told(lambda: read(service.log, a, group)) == code
+    assert ok_or_code(lambda: read(service.log, a, group)) == code
     if fields:
         own(service.log, start(service), (WRITE, 0), group="g")
-        assert told(lambda: read(service.log, a, group)) == code, "before the ownership"
+        assert ok_or_code(lambda: read(service.log, a, group)) == code, "before the ownership"
 
 
 @pytest.mark.parametrize("session_id", ["", "nobody", "0" * 32, "x" * 5000])
 def test_an_unknown_session_reads_nothing(service: Service, session_id: str) -> None:
-    assert told(lambda: read(service.log, session_id)) == "UNKNOWN_SESSION"
-    assert told(lambda: read(service.log, session_id, None)) == "UNKNOWN_SESSION"
+    assert ok_or_code(lambda: read(service.log, session_id)) == "UNKNOWN_SESSION"
+    assert ok_or_code(lambda: read(service.log, session_id, None)) == "UNKNOWN_SESSION"
 
 
 # At the answer
@@ -117,7 +115,7 @@ def reading(service: Service, act: Callable[[], object], **options: Any) -> Call
     def made(session_id: str | None) -> str:
         log = service.another()
         service.objects.on_call = on_call
-        code = told(lambda: read(log, session_id, **options))
+        code = ok_or_code(lambda: read(log, session_id, **options))
         assert is_done
         return code
 
@@ -129,7 +127,7 @@ def test_a_reader_that_is_severed_while_it_reads_is_shown_nothing(service: Servi
     a, b = start(service), start(service)
     own(service.log, a, WRITE, group="g")
     assert reading(service, lambda: own(service.log, b, (WRITE, 1), group="g"))(a) == "SESSION_SEVERED"
-    assert told(lambda: read(service.log, b)) == "ok"
+    assert ok_or_code(lambda: read(service.log, b)) == "ok"
 
 
 def test_a_reader_without_a_session_is_shown_nothing_once_there_is_an_owner(service: Service) -> None:
@@ -145,7 +143,7 @@ def test_a_reader_that_released_while_it_read_is_shown_nothing(service: Service)
     assert reading(service, lambda: service.log.access.release(a, [WRITE], group="g"))(a) == "OWNER_FENCED"
 
 
-def test_a_session_that_ends_while_it_reads_as_nobody_is_told(service: Service) -> None:
+def test_a_session_that_ends_during_a_read_without_a_group_is_expired(service: Service) -> None:
     append(service.log, "1")
     a = start(service)
     assert reading(service, lambda: close(service, a), group=None)(a) == "SESSION_EXPIRED"
@@ -188,7 +186,7 @@ def test_a_long_poll_is_judged_when_it_answers(service: Service) -> None:
 
     runtime = Waiting()
     log = service.another(runtime=runtime)
-    assert told(lambda: read(log, a, wait_ms=5_000)) == "SESSION_SEVERED"
+    assert ok_or_code(lambda: read(log, a, wait_ms=5_000)) == "SESSION_SEVERED"
     assert runtime.is_done
 
 
@@ -219,7 +217,7 @@ def test_a_commit_of_the_owner_holds_only_while_it_owns_and_lives(service: Servi
             service.log.access.release(a, [WRITE], group="g")
 
 
-def test_a_commit_without_a_session_holds_only_while_nobody_comes_to_own(service: Service) -> None:
+def test_a_commit_without_a_session_fails_once_an_owner_came(service: Service) -> None:
     checks = guard(service, None)
     assert checks == [Check(keys.ownership_item(service.topic_id(), 0, "g"), None)]
     assert commit(service, checks)
@@ -261,11 +259,11 @@ def test_a_commit_without_a_session_is_refused_behind_an_owner_that_came_back(se
 
     def back(call: Callable[[], Any]) -> Any:
         send(warm, a, 0)
-        assert told(lambda: read(service.another(), a)) == "ok"
+        assert ok_or_code(lambda: read(service.another(), a)) == "ok"
         return call()
 
     service.items.plan("write", back)
-    assert told(lambda: log.subscriptions.commit("g", [CommittedOffset(TOPIC, 0, 1)])) == "OWNER_FENCED"
+    assert ok_or_code(lambda: log.subscriptions.commit("g", [CommittedOffset(TOPIC, 0, 1)])) == "OWNER_FENCED"
     assert log.subscriptions.committed("g") == ([], False)
 
 
@@ -276,7 +274,7 @@ def test_a_group_s_offsets_are_committed_by_its_owner(service: Service) -> None:
     a, b = start(service), start(service)
     own(service.log, a, WRITE, group="g")
     offsets = [CommittedOffset(TOPIC, 0, 1, "")]
-    codes = [told(lambda s=s: service.log.subscriptions.commit("g", offsets, session_id=s)) for s in (None, b, a)]  # type: ignore[misc]
+    codes = [ok_or_code(lambda s=s: service.log.subscriptions.commit("g", offsets, session_id=s)) for s in (None, b, a)]  # type: ignore[misc]
     assert codes == ["OWNER_FENCED", "OWNER_FENCED", "ok"]
 
 
@@ -289,10 +287,10 @@ def test_a_reading_renews_the_lease_when_a_third_of_it_is_spent(service: Service
     for group in ("g", None):
         made = session(service, a)
         service.runtime.advance(LEASE_MS // 3)
-        assert told(lambda: read(service.log, a, group)) == "ok"  # noqa: B023
+        assert ok_or_code(lambda: read(service.log, a, group)) == "ok"  # noqa: B023
         assert session(service, a).version == made.version, "a third is not spent"
         service.runtime.advance(1)
-        assert told(lambda: read(service.log, a, group)) == "ok"  # noqa: B023
+        assert ok_or_code(lambda: read(service.log, a, group)) == "ok"  # noqa: B023
         assert session(service, a).expires_at == service.runtime.now_ms() + LEASE_MS
         assert commit(service, guard(service, a))
 
@@ -317,7 +315,7 @@ def test_a_refused_reader_renews_nothing(service: Service) -> None:
     assert session(service, a) == before
 
 
-def test_a_reading_without_group_and_session_asks_nobody(service: Service) -> None:
+def test_a_read_without_group_and_session_reads_no_ownership(service: Service) -> None:
     append(service.log, "1")
     log = service.another()
     read(log, None, None)
@@ -336,7 +334,7 @@ def test_an_owner_counts_for_half_a_second_more_than_its_lease(service: Service)
     a = start(service)
     own(service.log, a, WRITE, group="g")
     service.runtime.advance(LEASE_MS + limits.LEASE_GRACE_MS)
-    assert told(lambda: read(service.log, None)) == "OWNER_FENCED"
+    assert ok_or_code(lambda: read(service.log, None)) == "OWNER_FENCED"
     service.runtime.advance(1)
-    assert told(lambda: read(service.log, None)) == "ok"
-    assert told(lambda: read(service.log, a)) == "SESSION_EXPIRED"
+    assert ok_or_code(lambda: read(service.log, None)) == "ok"
+    assert ok_or_code(lambda: read(service.log, a)) == "SESSION_EXPIRED"

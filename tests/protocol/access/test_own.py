@@ -55,7 +55,7 @@ def service(service: Service) -> Service:
 # Owning
 
 
-def test_what_nobody_owns_is_owned_and_told_with_its_generation_and_token(service: Service) -> None:
+def test_a_free_resource_is_granted_and_shown_with_generation_and_token(service: Service) -> None:
     never = service.log.access.ownership("job", group="g")
     assert (never.generation, never.fencing_token, never.session_id) == (0, -1, None)
     a = start(service)
@@ -76,7 +76,7 @@ def test_the_same_request_repeated_answers_the_same_and_writes_nothing(service: 
     assert everything(service) == before
 
 
-def test_a_refused_resource_is_named_and_nobody_was_severed(service: Service) -> None:
+def test_a_refused_resource_is_named_and_no_session_was_severed(service: Service) -> None:
     a, b, c = start(service), start(service), start(service)
     own(service.log, a, "first", WRITE)
     own(service.log, b, ("second", 3))
@@ -107,7 +107,7 @@ def test_a_generation_outlives_its_owner_however_that_one_ends(service: Service)
             assert refusal(service.another(), start(service), ("lock", times)).code == "STALE_GENERATION"
 
 
-def test_a_token_grows_with_each_owner_whatever_becomes_of_the_generation(service: Service) -> None:
+def test_a_token_grows_with_each_owner_even_if_the_generation_falls(service: Service) -> None:
     a, b, c = start(service), start(service), start(service)
     assert own(service.log, a, ("lock", 9), (WRITE, 9)) == [(9, 0), (9, 0)]
     assert own(service.log, b, ("lock", 0), (WRITE, 0)) == [(1, 1), (1, 1)]
@@ -164,7 +164,7 @@ def test_a_session_is_judged_before_anything_else(
 
 
 @pytest.mark.parametrize("session_id", ["", "x", "é" * 40, "../" * 2000, "\0"])
-def test_a_session_id_that_is_none_is_unknown(service: Service, session_id: str) -> None:
+def test_an_invalid_session_id_is_unknown(service: Service, session_id: str) -> None:
     with pytest.raises(UnknownSessionError):
         own(service.log, session_id, "lock")
 
@@ -192,7 +192,7 @@ def test_an_owner_is_one_only_while_its_lease_lasts_and_half_a_second(service: S
     assert session(service, a).state == session_item.LIVE, "it was not there to be severed"
 
 
-def test_a_session_that_comes_back_has_what_nobody_took_since(service: Service) -> None:
+def test_a_session_that_comes_back_keeps_resources_that_no_rival_took(service: Service) -> None:
     a, b = start(service), start(service)
     own(service.log, a, "taken", "left", WRITE, OTHER)
     lapse(service, a)
@@ -287,7 +287,7 @@ def test_a_plain_string_guards_nothing_when_such_a_topic_is_created_later(servic
     assert [one.resource for one in session(service, a).owns] == [f"{TOPIC}/00"]
 
 
-def test_what_a_deleted_life_had_is_collected_with_it(service: Service) -> None:
+def test_ownerships_of_a_deleted_life_are_collected_with_it(service: Service) -> None:
     a, topic_id = start(service), service.topic_id()
     own(service.log, a, WRITE)
     own(service.log, a, WRITE, group="g")

@@ -25,13 +25,13 @@ from tests.support.owning import (
     died,
     everything,
     lapse,
+    ok_or_code,
     own,
     refusal,
     send,
     sent,
     session,
     start,
-    told,
 )
 from tests.support.service import TOPIC, Service, append
 from tests.support.sweeping import Died
@@ -88,7 +88,7 @@ def test_a_token_does_not_go_back_to_what_the_session_s_producer_was_granted_bef
     assert (sent(service.log, a, 2), access(service).claim) == ("ok", None)
 
 
-def test_a_fencer_takes_a_partition_from_its_owner_and_severs_nobody(service: Service) -> None:
+def test_a_fencer_takes_a_partition_from_its_owner_without_severing_it(service: Service) -> None:
     a = start(service)
     own(service.log, a, WRITE, "lock", OTHER)
     fencer = claim(service, "ExclusiveWithFencing")
@@ -131,7 +131,7 @@ def test_owning_takes_over_from_who_shares_and_fails_who_waits_and_severs_neithe
     assert states == [session_item.LIVE, session_item.LIVE]
 
 
-def test_who_waits_is_granted_what_an_owner_releases(service: Service) -> None:
+def test_a_waiting_claim_is_granted_after_an_owners_release(service: Service) -> None:
     a = start(service)
     own(service.log, a, WRITE)
     waiting = claim(service, "WaitForExclusive")
@@ -142,7 +142,7 @@ def test_who_waits_is_granted_what_an_owner_releases(service: Service) -> None:
     assert sent(service.log, a, 0) == "PRODUCER_FENCED"
 
 
-def test_who_releases_what_it_wrote_to_lets_everybody_write(service: Service) -> None:
+def test_a_released_partition_is_open_to_every_writer(service: Service) -> None:
     a = start(service)
     own(service.log, a, WRITE)
     send(service.log, a, 0)
@@ -153,7 +153,7 @@ def test_who_releases_what_it_wrote_to_lets_everybody_write(service: Service) ->
     assert sent(service.another(), a, 0) == "PRODUCER_FENCED"
 
 
-def test_an_owner_that_lapsed_writes_on_while_nobody_came_and_is_live_again(service: Service) -> None:
+def test_a_lapsed_owner_writes_on_and_is_live_again_if_no_rival_came(service: Service) -> None:
     a = start(service)
     own(service.log, a, WRITE, "lock")
     lapse(service, a)
@@ -182,10 +182,10 @@ def test_a_partition_whose_epochs_are_used_up_is_refused(service: Service) -> No
     assert service.log.access.ownership("lock").session_id is None
 
 
-def test_a_session_that_owns_too_much_for_one_item_is_told(service: Service) -> None:
+def test_a_session_that_owns_too_much_for_one_item_is_throttled(service: Service) -> None:
     a = start(service)
     names = [f"{n}-".ljust(1024, "x") for n in range(640)]
-    codes = [told(lambda: own(service.log, a, *names[at : at + 32])) for at in range(0, 640, 32)]  # noqa: B023
+    codes = [ok_or_code(lambda: own(service.log, a, *names[at : at + 32])) for at in range(0, 640, 32)]  # noqa: B023
     assert set(codes) == {"ok", "THROTTLED"}
     assert codes == sorted(codes, reverse=True)
     owners = [service.log.access.ownership(names[at]).session_id for at in range(0, 640, 32)]
@@ -195,7 +195,7 @@ def test_a_session_that_owns_too_much_for_one_item_is_told(service: Service) -> 
     assert session(service, a).owns == ()
 
 
-def test_what_a_producer_has_only_reserved_loses_to_its_session_s_own_claim(service: Service) -> None:
+def test_a_producers_reservation_loses_to_its_sessions_own_claim(service: Service) -> None:
     a = start(service)
     service.objects.plan("create", died)
     with pytest.raises(Died):

@@ -27,6 +27,7 @@ from tests.support.owning import (
     close,
     died,
     lapse,
+    ok_or_code,
     own,
     refusal,
     send,
@@ -35,7 +36,6 @@ from tests.support.owning import (
     session,
     start,
     stored,
-    told,
 )
 from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives
 from tests.support.sweeping import Calls, Died
@@ -116,7 +116,7 @@ THIRDS: dict[str, Callable[[Service, str, str], object]] = {
 
 
 @pytest.mark.parametrize("third", THIRDS)
-def test_who_comes_between_a_death_and_the_repeated_claim_hides_nobody_who_was_severed(third: str) -> None:
+def test_a_rival_between_a_death_and_the_repeated_claim_hides_no_severed_session(third: str) -> None:
     """A claimer is answered that it owns the resource.
 
     Of each session that the earlier owners severed for the resource, nothing lands any longer.
@@ -130,12 +130,12 @@ def test_who_comes_between_a_death_and_the_repeated_claim_hides_nobody_who_was_s
         warm = service.another()
         send(warm, a, 0, "a's", 1)
         with Calls(service, at, what) as calls:
-            is_dead = told_or_died(lambda: own(service.another(), b, asked))
+            is_dead = has_died(lambda: own(service.another(), b, asked))
         assert is_dead == (what is not None)
         was_left = session(service, a).fences != ()
         if session(service, a).state == session_item.SEVERED and what is not None:
             THIRDS[third](service, b, c)
-            code = told(lambda: own(service.another(), b, asked))
+            code = ok_or_code(lambda: own(service.another(), b, asked))
             seen.add((was_left, code))
             if code == "ok":
                 assert session(service, a).fences == ()
@@ -153,7 +153,7 @@ def test_who_comes_between_a_death_and_the_repeated_claim_hides_nobody_who_was_s
     assert seen == {(True, code), (False, code)}
 
 
-def told_or_died(call: Callable[[], object]) -> bool:
+def has_died(call: Callable[[], object]) -> bool:
     try:
         call()
     except Died:
@@ -162,7 +162,7 @@ def told_or_died(call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable, moves])
-def test_a_call_that_goes_wrong_is_made_good_or_told(fault: Any) -> None:
+def test_a_failed_store_call_of_a_claim_is_repaired(fault: Any) -> None:
     """Whichever of the writes and creates it is, the answer is the claim's, or says that it is not known."""
     for operation, count in (("write", 3), ("create", 2)):
         for at in range(count):
@@ -208,7 +208,7 @@ def test_a_store_that_is_away_when_a_claim_is_repeated_says_that_it_is_not_known
     check_taken(service, a, b)
 
 
-def test_a_store_that_is_away_when_the_fences_of_a_repeated_claim_are_due_says_that_it_is_not_known(
+def test_a_repeated_claim_whose_fences_meet_an_absent_store_is_of_unknown_outcome(
     service: Service,
 ) -> None:
     a, b, c = scene(service)
@@ -227,7 +227,7 @@ def test_a_store_that_is_away_when_the_fences_of_a_repeated_claim_are_due_says_t
 def sweep_fences(service: Service, session_id: str) -> None:
     """Let another process meet a severed session."""
     assert session(service, session_id).fences
-    told(lambda: service.another().access.heartbeat(session_id))
+    ok_or_code(lambda: service.another().access.heartbeat(session_id))
     assert session(service, session_id).fences == ()
 
 
@@ -270,7 +270,7 @@ def test_a_refusal_that_cannot_give_up_what_was_taken_says_that_it_is_not_known(
     assert (code, stored(service, "lock").session_id) == ("OUTCOME_UNKNOWN", b)
 
 
-def test_a_refusal_behind_which_the_store_is_away_for_a_moment_is_told(service: Service) -> None:
+def test_a_refusal_is_answered_after_the_store_was_away_for_a_moment(service: Service) -> None:
     """The request has given up all, and finished its fences."""
 
     # The next attempt's read is answered; those after it are not at first.
@@ -320,7 +320,7 @@ def test_a_first_write_that_lands_late_is_given_up_and_fenced_or_lands_no_more()
     assert seen == {session_item.LIVE, session_item.SEVERED}
 
 
-def test_what_another_request_of_the_session_took_is_left_to_it(service: Service) -> None:
+def test_a_resource_of_another_request_of_the_session_is_left_to_it(service: Service) -> None:
     """A write that never left has taken nothing."""
     b, c = start(service), start(service)
 
@@ -335,7 +335,7 @@ def test_what_another_request_of_the_session_took_is_left_to_it(service: Service
     assert service.log.access.ownership("new").session_id == b
 
 
-def test_what_another_request_of_the_session_took_is_left_to_it_behind_a_write_too(service: Service) -> None:
+def test_a_resource_of_another_request_is_left_to_it_after_a_write_too(service: Service) -> None:
     b, c = start(service), start(service)
     own(service.log, b, "lock")
 
@@ -373,16 +373,16 @@ def test_a_claim_that_is_refused_and_has_written_nothing_gives_nothing_up(servic
 
 
 def takes(service: Service, session_id: str, *asked: str | tuple[str, int]) -> str:
-    return told(lambda: own(service.another(), session_id, *asked))
+    return ok_or_code(lambda: own(service.another(), session_id, *asked))
 
 
 def claims(service: Service, session_id: str, mode: str) -> None:
-    code = told(lambda: claim(service, mode, session_id))
+    code = ok_or_code(lambda: claim(service, mode, session_id))
     assert code in ("ok", "PRODUCER_FENCED", "PRODUCER_BUSY", "SESSION_SEVERED")
 
 
 def beats(service: Service, session_id: str) -> str:
-    return told(lambda: service.another().access.heartbeat(session_id))
+    return ok_or_code(lambda: service.another().access.heartbeat(session_id))
 
 
 Act = Callable[[Service, str, str, str], object]
@@ -394,7 +394,9 @@ RIVALS: dict[str, Act] = {
     "the owner's heartbeat": lambda service, a, b, c: beats(service, a),
     "the claimer's heartbeat": lambda service, a, b, c: beats(service, b),
     "the owner's append": lambda service, a, b, c: sent(service.another(), a, 0, "a's too"),
-    "the owner's release": lambda service, a, b, c: told(lambda: service.another().access.release(a, [WRITE, "lock"])),
+    "the owner's release": lambda service, a, b, c: ok_or_code(
+        lambda: service.another().access.release(a, [WRITE, "lock"])
+    ),
     "a producer that fences": lambda service, a, b, c: claims(service, c, "ExclusiveWithFencing"),
     "a producer that waits": lambda service, a, b, c: claims(service, c, "WaitForExclusive"),
     "the owner's lapse": lambda service, a, b, c: lapse(service, a),
@@ -414,7 +416,7 @@ def test_rivals_at_any_call_leave_one_owner_of_all_and_one_writer(rival: str) ->
         service = serve_two()
         a, b, c = scene(service)
         with Calls(service, at, lambda: act(service, a, b, c)):  # noqa: B023
-            code = told(lambda: own(service.another(), b, *TAKEN))  # noqa: B023
+            code = ok_or_code(lambda: own(service.another(), b, *TAKEN))  # noqa: B023
         check_rivals(service, code, a, b, c)
         service.close()
 
@@ -478,7 +480,7 @@ def test_a_claim_with_a_generation_that_a_fencer_beats_severs_that_one_too(servi
     assert (sent(service.log, b, 2), sent(service.log, c, 1)) == ("ok", "SESSION_SEVERED")
 
 
-def test_a_claim_that_meets_a_damaged_log_after_its_first_write_has_nothing_and_fences_whom_it_severed(
+def test_a_claim_before_a_damaged_log_owns_nothing_and_fences_sessions_that_it_severed(
     service: Service,
 ) -> None:
     a, b = start(service), start(service)
@@ -493,7 +495,7 @@ def test_a_claim_that_meets_a_damaged_log_after_its_first_write_has_nothing_and_
     assert sent(warm, a, 0, "late", 1) == "SESSION_SEVERED"
 
 
-def test_a_session_that_is_severed_before_it_is_told_owns_nothing(service: Service) -> None:
+def test_a_session_severed_before_its_answer_owns_nothing(service: Service) -> None:
     """Its marker is in the log by then; no record lands after it, and the session holds no other writer back."""
     b, c = start(service), start(service)
     own(service.log, b, "old")
@@ -519,7 +521,7 @@ def test_a_topic_that_is_deleted_after_the_first_write_leaves_a_plain_string(ser
     assert stored(service, WRITE).session_id == service.log.access.ownership(WRITE).session_id == a
 
 
-def test_a_topic_that_is_going_is_none(service: Service) -> None:
+def test_a_partition_of_a_topic_under_deletion_is_owned_as_a_plain_name(service: Service) -> None:
     a = start(service)
     topics.mark_going(service.log.context, TOPIC)
     assert own(service.another(), a, WRITE) == [(1, 0)]

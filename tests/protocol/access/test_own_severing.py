@@ -20,6 +20,7 @@ from tests.support.owning import (
     change,
     claim,
     died,
+    ok_or_code,
     own,
     read,
     refusal,
@@ -28,7 +29,6 @@ from tests.support.owning import (
     session,
     share,
     start,
-    told,
 )
 from tests.support.service import TOPIC, Service, append, is_unavailable
 from tests.support.sweeping import Died, strict_sweep
@@ -68,7 +68,7 @@ def test_severing_ends_the_whole_session_and_fences_its_writers_in_the_log(servi
     assert append(service.another(), "anybody's").topic_epoch == 0
 
 
-def test_what_was_closed_or_ended_is_fenced_too(service: Service) -> None:
+def test_closed_and_ended_holds_are_fenced_too(service: Service) -> None:
     """A process that remembers a grant writes on under it until a marker is in the log.
 
     The process that ended the grant may have died before its marker.
@@ -85,7 +85,7 @@ def test_what_was_closed_or_ended_is_fenced_too(service: Service) -> None:
     assert (len(service.values()), len(service.values(partition=1))) == (1, 1)
 
 
-def test_what_was_only_reserved_leaves_the_owner_before_it_its_fence(service: Service) -> None:
+def test_a_reservation_leaves_the_owner_before_it_its_fence(service: Service) -> None:
     warm = service.another()
     a, b = start(service), start(service)
     own(service.log, a, WRITE, "lock")
@@ -180,17 +180,17 @@ MEETERS: dict[str, Callable[[Service, str, str], object]] = {
     "another claim of something else it had": lambda service, a, b: own(service.another(), start(service), OTHER),
     "its own claim": lambda service, a, b: refusal(service.another(), a, "x"),
     "its own append": lambda service, a, b: sent(service.another(), a, 0, "late", 1),
-    "its own release": lambda service, a, b: told(lambda: service.another().access.release(a, ["x"])),
-    "its own reading": lambda service, a, b: told(lambda: read(service.another(), a)),
+    "its own release": lambda service, a, b: ok_or_code(lambda: service.another().access.release(a, ["x"])),
+    "its own reading": lambda service, a, b: ok_or_code(lambda: read(service.another(), a)),
     "a reading beside it": lambda service, a, b: read(service.another(), None),
-    "its heartbeat": lambda service, a, b: told(lambda: service.another().access.heartbeat(a)),
+    "its heartbeat": lambda service, a, b: ok_or_code(lambda: service.another().access.heartbeat(a)),
     "the sweeper": lambda service, a, b: strict_sweep(service.another(), duration_ms=60_000, is_thorough=True),
     "a claim of a partition": lambda service, a, b: claim(service, "ExclusiveWithFencing", b, partition=1),
 }
 
 
 @pytest.mark.parametrize("meeter", MEETERS)
-def test_whoever_meets_a_severed_session_finishes_its_fences(service: Service, meeter: str) -> None:
+def test_each_request_that_meets_a_severed_session_finishes_its_fences(service: Service, meeter: str) -> None:
     a, b, warm = severing_died(service)
     MEETERS[meeter](service, a, b)
     assert session(service, a).fences == ()

@@ -111,7 +111,7 @@ def test_a_producer_that_waits_for_what_it_lost_is_promoted_in_anothers_poll(ser
     assert service.log.access.producer(TOPIC, "a").topic_epochs == {0: 0, 1: 2}
 
 
-def test_who_waits_for_what_it_lost_does_not_stand_behind_who_waits_for_what_it_has(service: Service) -> None:
+def test_a_waiter_for_lost_partitions_is_not_behind_waiters_for_its_own(service: Service) -> None:
     """Otherwise each waits for the other, for as long as both are polled."""
     producer, fencer = partly_fenced(service, WAIT)
     behind = claim(service.log, WAIT, lease_ms=300_000)
@@ -125,7 +125,7 @@ def test_who_waits_for_what_it_lost_does_not_stand_behind_who_waits_for_what_it_
     assert poll(service.log, behind).topic_epochs == {0: 1, 1: 3}
 
 
-def test_who_keeps_some_stands_behind_nobody_who_waits_for_it_through_others(service: Service) -> None:
+def test_a_holder_of_some_is_not_behind_waiters_for_it_through_others(service: Service) -> None:
     service.log.topics.alter(TOPIC, partitions=3)
     producer = claim(service.log, WAIT, partitions=[0, 1], producer_name="a", lease_ms=300_000)
     waits_for_it = claim(service.log, WAIT, partitions=[0, 2], lease_ms=300_000)
@@ -143,7 +143,7 @@ def test_who_keeps_some_stands_behind_nobody_who_waits_for_it_through_others(ser
     assert poll(service.log, behind_both).state == "granted"
 
 
-def test_who_reserved_and_died_does_not_stand_behind_who_waits_for_what_it_reserved(service: Service) -> None:
+def test_a_claimer_with_a_reservation_is_not_behind_waiters_for_it(service: Service) -> None:
     session_id = service.log.access.create_session(lease_ms=300_000).session_id
     service.objects.plan("create", dies)
     with pytest.raises(SystemExit):
@@ -157,7 +157,7 @@ def test_who_reserved_and_died_does_not_stand_behind_who_waits_for_what_it_reser
     assert poll(service.log, behind).topic_epochs == {0: 1, 1: 3}
 
 
-def test_who_waits_for_what_it_lost_and_is_failed_has_the_rest_and_waits_anew(service: Service) -> None:
+def test_a_waiter_for_lost_partitions_that_is_failed_keeps_the_rest_and_waits_anew(service: Service) -> None:
     producer, _ = partly_fenced(service, WAIT)
     reclaim(service.log, producer)
     fencer = claim(service.log, FENCING, partitions=[1], lease_ms=300_000)
@@ -191,7 +191,7 @@ def test_a_closed_producer_gives_up_the_rest_and_its_place_in_the_line(service: 
 # Reconnected
 
 
-def test_who_reconnects_with_the_rest_waits_no_more(service: Service) -> None:
+def test_a_producer_that_reconnects_with_the_rest_waits_no_more(service: Service) -> None:
     producer, fencer = partly_fenced(service, WAIT)
     reclaim(service.log, producer)
     behind = claim(service.log, WAIT, partitions=[1])

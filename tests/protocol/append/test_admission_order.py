@@ -52,7 +52,7 @@ def test_a_fenced_writer_adds_nothing_to_its_transaction(service: Service, txn: 
 # A process that is behind: what the log says comes before what the coordinator says (I4, "Order of judgement")
 
 
-def test_a_fenced_session_is_told_before_a_fenced_transaction(service: Service, txn: Coordinator) -> None:
+def test_a_fenced_session_is_reported_before_a_fenced_transaction(service: Service, txn: Coordinator) -> None:
     """With the epoch in force, so that the client can end its transaction. A process that is behind does so, too."""
     old = claim(service.log)
     claim(service.another(), "ExclusiveWithFencing")
@@ -62,7 +62,7 @@ def test_a_fenced_session_is_told_before_a_fenced_transaction(service: Service, 
     assert (refusal.code, refusal.topic_epoch) == ("PRODUCER_FENCED", 1)
 
 
-def test_a_duplicate_is_told_before_a_fenced_transaction(service: Service, txn: Coordinator) -> None:
+def test_a_duplicate_is_answered_before_a_fenced_transaction(service: Service, txn: Coordinator) -> None:
     """Until its marker is here, the outcome covers it."""
     append(service.log, "warm")
     once = txn.batch("a")
@@ -73,7 +73,7 @@ def test_a_duplicate_is_told_before_a_fenced_transaction(service: Service, txn: 
     assert again.duplicate
 
 
-def test_a_marker_is_told_before_a_fenced_transaction(service: Service, txn: Coordinator) -> None:
+def test_an_epoch_below_a_marker_is_reported_before_a_fenced_transaction(service: Service, txn: Coordinator) -> None:
     append(service.log, "warm")
     other, late = txn.serves(service.another()), txn.batch("late")
     txn.sequences = {}

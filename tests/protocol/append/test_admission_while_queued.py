@@ -67,7 +67,7 @@ def test_a_batch_asks_while_the_group_before_it_is_created_and_asks_once(waiting
     assert service.values() == [b"before", b"plain", b"a"]
 
 
-def test_what_lands_meanwhile_counts_more_than_a_refusal_of_that_question(waiting: Waiting) -> None:
+def test_a_batch_that_lands_meanwhile_overrules_a_refused_admission(waiting: Waiting) -> None:
     """The same batch was sent twice, and its transaction is decided: the second one is a duplicate of the first."""
     service, txn = waiting.service, waiting.txn
     batch = txn.batch("a")

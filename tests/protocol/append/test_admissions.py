@@ -174,7 +174,7 @@ def test_a_partition_beyond_the_limit_takes_no_other_with_it(live: Producer, mon
     assert sorted(answers[1:]) == ["INVALID_REQUEST"] * 2 + ["ok"] * 3
 
 
-def test_what_waits_for_a_transaction_that_is_fenced_meanwhile_is_refused(live: Producer) -> None:
+def test_batches_waiting_for_a_transaction_that_is_fenced_are_refused(live: Producer) -> None:
     waiting = Waiting(live)
     service, gate = live.service, waiting.gate
     service.items._planned["write"].clear()

@@ -61,14 +61,14 @@ def queued(service: Service) -> int:
 # What an append says
 
 
-def test_an_append_is_told_where_it_stands(service: Service) -> None:
+def test_an_append_is_answered_with_its_offsets(service: Service) -> None:
     assert append(service.log, "a", "b") == Appended(0, 2, 2, False, -1, False, -1)
     assert append(service.log, "c", expected=2) == Appended(2, 3, 1, False, -1, True, -1)
     assert append(service.log, "d", "e", expected=[-1, -1]) == Appended(3, 5, 2, False, -1, False, -1)
     assert [(r.offset, r.value) for r in service.records()] == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
 
 
-def test_a_duplicate_is_told_where_the_first_one_stands(service: Service) -> None:
+def test_a_duplicate_is_answered_with_the_offsets_of_the_first(service: Service) -> None:
     first = append(service.log, "a", "b", producer=(7, 0, 0))
     append(service.log, "c", producer=(7, 0, 2))
     again = append(service.log, "a", "b", producer=(7, 0, 0), expected=77)
@@ -76,7 +76,7 @@ def test_a_duplicate_is_told_where_the_first_one_stands(service: Service) -> Non
     assert service.values() == [b"a", b"b", b"c"]
 
 
-def test_acks_0_tells_nothing_whatever_becomes_of_the_batch(service: Service) -> None:
+def test_acks_0_answers_nothing_for_a_stored_or_refused_batch(service: Service) -> None:
     assert service.log.append(TOPIC, 0, request("a"), acks=0) is None
     assert service.log.append(TOPIC, 0, request("b", expected=77), acks=0) is None
     assert service.values() == [b"a"]
@@ -194,7 +194,7 @@ def test_a_create_without_an_answer_that_a_rival_has_beaten_goes_behind_the_riva
     assert service.values() == [b"a", b"rival", b"b"]
 
 
-def test_a_store_that_is_not_reached_is_told_and_nothing_was_written(service: Service) -> None:
+def test_an_unreachable_store_is_an_error_and_nothing_is_written(service: Service) -> None:
     append(service.log, "a")
     service.objects.always("create", is_unavailable)
     with pytest.raises(errors.StoreUnavailableError):
@@ -205,7 +205,7 @@ def test_a_store_that_is_not_reached_is_told_and_nothing_was_written(service: Se
 
 
 @pytest.mark.parametrize("store", ["objects", "items"])
-def test_stores_that_cannot_be_asked_at_a_cold_start_are_told_too(service: Service, store: str) -> None:
+def test_an_unreachable_store_at_a_cold_start_is_an_error_too(service: Service, store: str) -> None:
     append(service.log, "a")
     cold, before = service.another(), creates(service)
     for operation in ("get", "list"):
@@ -286,7 +286,7 @@ def test_the_next_append_of_the_process_settles_the_frozen_group_first(service: 
     assert service.values() == [b"a", b"b", b"c"]
 
 
-def test_a_frozen_group_that_a_rival_has_beaten_is_gone_if_nobody_waits_for_it(service: Service) -> None:
+def test_a_frozen_group_beaten_by_a_rival_is_dropped_if_no_caller_waits(service: Service) -> None:
     append(service.log, "a")
     service.objects.always("create", never_arrives)
     with pytest.raises(errors.OutcomeUnknownError):
@@ -440,9 +440,7 @@ def test_a_clock_that_was_set_back_costs_one_look_and_no_more(service: Service) 
 
 
 @pytest.mark.parametrize(("took_ms", "is_old"), [(MINUTE_MS - 1, False), (MINUTE_MS, True)])
-def test_what_a_name_leads_to_ages_from_the_beginning_of_the_look(
-    service: Service, took_ms: int, *, is_old: bool
-) -> None:
+def test_a_resolved_name_ages_from_the_beginning_of_the_read(service: Service, took_ms: int, *, is_old: bool) -> None:
     """A process that is frozen while it waits for the answer knows what was true before."""
 
     def is_slow(call: Any) -> Any:
@@ -474,7 +472,7 @@ CLOCKS = [by_the_wall, by_the_monotonic_clock, by_an_event]
 
 
 @pytest.mark.parametrize("passes", CLOCKS)
-def test_a_look_is_young_only_if_every_clock_says_so(service: Service, passes: Callable[[Service, int], None]) -> None:
+def test_a_read_is_young_only_by_every_clock(service: Service, passes: Callable[[Service, int], None]) -> None:
     """Each clock alone makes a look old, at 60 s and not before."""
     service.log.note_event(START_MS)
     append(service.log, "a")
@@ -492,7 +490,7 @@ def test_a_look_is_young_only_if_every_clock_says_so(service: Service, passes: C
 
 
 @pytest.mark.parametrize("passes", CLOCKS)
-def test_a_process_that_one_clock_tells_of_its_freeze_acknowledges_nothing_where_the_log_was_collected(
+def test_a_process_frozen_by_one_clock_acknowledges_nothing_in_a_collected_log(
     service: Service, passes: Callable[[Service, int], None]
 ) -> None:
     """By the other two clocks no time has passed, and no object is left at the key that the process would create."""
@@ -521,7 +519,7 @@ def test_an_event_from_the_future_costs_one_look_and_no_more(service: Service) -
     assert service.items.calls["get"] == looks + 2
 
 
-def test_events_that_are_told_out_of_turn_take_no_clock_back(service: Service) -> None:
+def test_event_times_out_of_order_take_no_clock_back(service: Service) -> None:
     """A request was delivered late, or its thread was slow; another request's time shows a freeze."""
     service.log.note_event(START_MS)
     append(service.log, "a")
@@ -817,7 +815,7 @@ def test_a_process_that_adopts_a_head_forgets_what_it_knew_of_producers(service:
 # Group commit
 
 
-def test_what_waits_is_stored_in_one_segment_and_a_refused_one_shifts_nobody(live_service: Service) -> None:
+def test_waiting_batches_are_one_segment_and_a_refused_one_shifts_no_other(live_service: Service) -> None:
     service = live_service
     append(service.log, "a", producer=(7, 0, 0))
     gate = Gate()
@@ -850,7 +848,7 @@ def test_what_waits_is_stored_in_one_segment_and_a_refused_one_shifts_nobody(liv
     assert service.values() == [b"a", b"b", b"c", b"c", b"d", b"e", b"f"]
 
 
-def test_a_duplicate_within_one_group_is_told_where_its_twin_stands(live_service: Service) -> None:
+def test_a_duplicate_within_one_group_is_answered_with_the_offset_of_its_twin(live_service: Service) -> None:
     """A retry overtook the answer: both wait for the same create."""
     service = live_service
     append(service.log, "a")
@@ -971,7 +969,7 @@ def configured(service: Service, **config: Any) -> None:
     service.log.topics.alter(TOPIC, config={name.replace("_", "."): value for name, value in config.items()})
 
 
-def test_log_append_time_is_the_servers_and_told_also_to_a_duplicate(service: Service) -> None:
+def test_log_append_time_is_the_servers_also_for_a_duplicate(service: Service) -> None:
     service.log.topics.alter(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
     first = append(service.log, "a", "b", timestamp=5, producer=(7, 0, 0))
     assert first.timestamp == START_MS
@@ -1068,7 +1066,7 @@ def test_size_comes_before_timestamps_and_timestamps_before_keys_and_all_before_
         service.log.append(TOPIC, 0, keyed)
 
 
-def test_a_bad_timestamp_is_told_before_a_missing_key_and_names_its_own_records_only(service: Service) -> None:
+def test_a_bad_timestamp_is_reported_before_a_missing_key_with_its_own_records(service: Service) -> None:
     service.log.topics.alter(TOPIC, config={"cleanup.policy": "compact"})
     records = [Record(b"a"), Record(b"b", key=b"k", timestamp=START_MS * 2), Record(b"c"), Record(b"d", key=b"k")]
     for make in (
@@ -1138,7 +1136,7 @@ def test_an_expectation_is_never_judged_by_an_old_switch(service: Service, is_ch
         assert append(service.log, "b", expected=77).expected_offset_checked is False
 
 
-def test_an_expectation_that_is_right_is_not_told_as_checked_by_an_old_switch(service: Service) -> None:
+def test_a_correct_expected_offset_is_not_answered_as_checked_by_an_outdated_config(service: Service) -> None:
     append(service.log, "a")
     service.another().topics.alter(TOPIC, config={"check.expected.offsets": False})
     service.runtime.advance(1)

@@ -150,7 +150,7 @@ def test_an_epoch_to_come_is_fenced_for_its_own_session_too(service: Service) ->
     assert send(service.log, producer, "a").base_offset == 1
 
 
-def test_what_is_only_reserved_is_no_access(service: Service) -> None:
+def test_a_reservation_gives_no_access(service: Service) -> None:
     """The marker is in the log, the confirmation is not made.
 
     A process that asks now refuses a session that guesses the epoch.
@@ -168,7 +168,7 @@ def test_what_is_only_reserved_is_no_access(service: Service) -> None:
     assert send_as(service.log, session.session_id, 0, "a").topic_epoch == 0
 
 
-def test_what_was_reserved_and_then_ended_is_no_access_either(service: Service) -> None:
+def test_a_reservation_that_was_ended_gives_no_access_either(service: Service) -> None:
     """A claim died after its marker, and another process wrote its end. So no session was granted anything.
 
     That other process dies, too, so the log still names the session. A session that guesses the epoch is refused.
@@ -237,7 +237,7 @@ def sever(service: Service, session_id: str) -> None:
     service.items.store.write([severed(found, service.runtime.now_ms()).put(service.runtime)])
 
 
-def test_each_session_is_told_what_became_of_it(service: Service) -> None:
+def test_each_session_is_refused_by_its_own_state(service: Service) -> None:
     log = service.log
     assert code_of(lambda: send_as(log, "0" * 32, 0, "a")) == "UNKNOWN_SESSION"
     assert code_of(lambda: send_as(log, "no id at all", 0, "a")) == "UNKNOWN_SESSION"
@@ -253,7 +253,7 @@ def test_each_session_is_told_what_became_of_it(service: Service) -> None:
     assert texts(service.values()) == ["a"]
 
 
-def test_who_meets_a_severed_session_fences_it_before_it_is_told(service: Service) -> None:
+def test_a_heartbeat_of_a_severed_session_is_answered_after_its_fences(service: Service) -> None:
     producer = claim(service.log)
     sever(service, producer.session_id)
     assert code_of(lambda: service.another().access.heartbeat(producer.session_id)) == "SESSION_SEVERED"
@@ -275,7 +275,7 @@ def test_a_claim_that_meets_a_severed_session_fences_it_everywhere(service: Serv
     assert texts(service.values(partition=1)) == ["a"]
 
 
-def test_a_closed_session_is_expired_and_one_behind_whom_somebody_came_is_fenced(service: Service) -> None:
+def test_a_closed_session_is_expired_and_fenced_once_a_successor_came(service: Service) -> None:
     log = service.log
     producer = claim(log)
     send(log, producer, "a")
@@ -299,7 +299,7 @@ def test_a_closed_producer_is_expired_by_a_function_that_knows_it(service: Servi
     assert texts(service.values()) == ["a", "c", "d"]
 
 
-def test_who_closes_and_is_not_answered_knows_it_all_the_same(service: Service) -> None:
+def test_a_close_whose_answer_is_lost_is_in_force(service: Service) -> None:
     """The answer to either close is lost; the next attempt finds the close made."""
     log = service.log
     for end in (
@@ -325,7 +325,7 @@ def test_a_refusal_that_was_remembered_is_asked_for_again(service: Service) -> N
 # Leases and renewals
 
 
-def test_a_holder_whose_lease_lapsed_but_after_whom_nobody_came_is_accepted_and_renewed(service: Service) -> None:
+def test_a_holder_with_a_lapsed_lease_and_no_successor_is_accepted_and_renewed(service: Service) -> None:
     for log in (service.log, service.another()):
         producer = claim(log, FENCING)
         lapse(service)
@@ -393,7 +393,7 @@ def test_a_refused_append_renews_nothing(service: Service) -> None:
 # Appends without a session
 
 
-def test_without_a_session_nobody_appends_while_one_is_exclusive(service: Service) -> None:
+def test_no_append_without_a_session_lands_under_exclusive_access(service: Service) -> None:
     producer = claim(service.log)
     for log in (service.log, service.another()):
         refusal = refused(lambda log=log: append(log, "a"))
@@ -472,7 +472,7 @@ def test_that_a_session_has_ended_is_written_before_it_is_acted_upon(service: Se
     appending.join()
 
 
-def test_what_was_ended_appends_until_the_marker_and_renews_nothing_there(service: Service) -> None:
+def test_an_ended_session_appends_until_the_marker_and_renews_nothing(service: Service) -> None:
     old = claim(service.log)
     zombie = service.another()
     send(zombie, old, "a")
@@ -584,14 +584,14 @@ def test_an_admission_survives_what_happens_to_its_write(service: Service, fault
     assert append(service.log, "a").next_offset == 3
 
 
-def test_an_admission_that_is_not_answered_wrote_no_record_and_says_so(service: Service) -> None:
+def test_an_unanswered_admission_wrote_no_record_and_may_be_retried(service: Service) -> None:
     claim(service.log)
     lapse(service)
     service.items.always("write", never_arrives)
     assert refused(lambda: append(service.log, "a")).next_step == "retry"
 
 
-def test_nobody_waits_for_anothers_admission(live_service: Service) -> None:
+def test_no_append_waits_for_anothers_admission(live_service: Service) -> None:
     """While one append asks for its admission, a holder's append of the same process goes through."""
     service = live_service
     producer = claim(service.log, lease_ms=300_000)
@@ -670,7 +670,7 @@ def test_a_topic_that_was_created_again_knows_no_access_of_its_former_life(servi
     assert claim(service.log).topic_epochs == {0: 0}
 
 
-def test_errors_of_a_session_are_not_told_with_acks_0(service: Service) -> None:
+def test_errors_of_a_session_are_not_answered_with_acks_0(service: Service) -> None:
     old = claim(service.log)
     claim(service.log, FENCING)
     late = AppendRequest.of_records([Record(b"late")], session=SessionRef(old.session_id, 0))

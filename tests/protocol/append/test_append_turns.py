@@ -46,11 +46,11 @@ def took_ms(service: Service, call: Callable[[], Any]) -> int:
 
 
 @pytest.mark.usefixtures("store_takes_time")
-def test_who_always_loses_by_its_expectation_is_told_soon_and_is_not_slow_afterwards(service: Service) -> None:
+def test_an_expected_offset_that_always_loses_fails_soon_and_slows_nothing_later(service: Service) -> None:
     """Between two requests the caller thinks; that time is no part of a try."""
     log, rival = service.another(), service.another()
     append(log, "a")
-    told_ms = []
+    refused_ms = []
     for n in range(1, 40):
         service.runtime.advance(3_000)
         log.partitions.offsets(TOPIC, 0)
@@ -60,8 +60,8 @@ def test_who_always_loses_by_its_expectation_is_told_soon_and_is_not_slow_afterw
             with pytest.raises(errors.OffsetMismatchError):
                 append(log, "late", expected=n)
 
-        told_ms.append(took_ms(service, lose))
-    assert max(told_ms) < 20 * CALL_MS
+        refused_ms.append(took_ms(service, lose))
+    assert max(refused_ms) < 20 * CALL_MS
 
     alone_ms = []
     for _ in range(500):
@@ -87,7 +87,7 @@ def test_a_create_that_was_not_answered_for_long_and_lost_slows_nothing_afterwar
     assert [value for value in service.values() if value != b"alone"] == [b"a", b"rival", b"b"]
 
 
-def test_who_lost_when_its_time_was_over_is_told_so(service: Service) -> None:
+def test_a_batch_that_lost_at_its_time_limit_is_contended(service: Service) -> None:
     log, rival = service.another(timeout_ms=1_000), service.another()
     append(log, "a")
 
@@ -129,15 +129,13 @@ def test_a_caller_who_left_takes_no_time_from_who_is_in_its_group(service: Servi
     assert service.values() == [b"a", b"rival", b"c"]
 
 
-def test_what_is_left_to_others_leaves_callers_their_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_left_to_rivals_leave_callers_their_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     append(service.log, "a")
     monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 60_000)
     assert took_ms(service, lambda: append(service.log, "b")) < 10_000
 
 
-def test_who_leaves_the_log_to_others_leaves_them_little_to_follow(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gap_leaves_rivals_a_fresh_checkpoint(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(20):
         append(service.log, "a")
     heads: list[Any] = []
@@ -163,7 +161,7 @@ def loser_of(service: Service) -> tuple[Appender, Log]:
 
 
 @pytest.mark.parametrize("segments", [1, 3 * limits.CHECKPOINT_SEGMENTS + 1])
-def test_who_waits_for_its_turn_does_not_follow_a_rival_that_goes_on(service: Service, segments: int) -> None:
+def test_a_process_waiting_for_its_turn_does_not_follow_a_rival_that_goes_on(service: Service, segments: int) -> None:
     appender, rival = loser_of(service)
     for _ in range(3):
         for _ in range(segments):
@@ -175,9 +173,7 @@ def test_who_waits_for_its_turn_does_not_follow_a_rival_that_goes_on(service: Se
 
 
 @pytest.mark.parametrize("is_gap", [True, False])
-def test_who_waits_for_its_turn_has_it_where_nothing_follows_the_head_or_nothing_more(
-    service: Service, *, is_gap: bool
-) -> None:
+def test_a_process_has_its_turn_where_no_further_segment_follows_the_head(service: Service, *, is_gap: bool) -> None:
     """The rival brought the head to the end before its gap, or it has stopped."""
     appender, rival = loser_of(service)
     append(rival, "b")
@@ -190,7 +186,7 @@ def test_who_waits_for_its_turn_has_it_where_nothing_follows_the_head_or_nothing
     assert appender.partition.state.next_offset == len(service.values())
 
 
-def test_who_waits_for_its_turn_tries_now_and_then_to_move_the_checkpoint(service: Service) -> None:
+def test_a_process_waiting_for_its_turn_sometimes_moves_the_checkpoint(service: Service) -> None:
     """Else a winner that leaves no gaps would never know of it."""
     losses = ContentionBackoff(losses=CHANCE_LOSSES)
     tried = []
@@ -201,7 +197,7 @@ def test_who_waits_for_its_turn_tries_now_and_then_to_move_the_checkpoint(servic
     assert tried == [CHECKPOINT_LOSSES, CHECKPOINT_LOSSES + CHECKPOINT_AGAIN]
 
 
-def test_who_left_a_gap_that_a_rival_took_waits_and_does_not_create_first(
+def test_a_process_whose_gap_a_rival_took_waits_before_it_creates(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, rival = service.another(), service.another()
@@ -294,7 +290,7 @@ def test_a_log_start_that_was_moved_is_no_rival(service: Service) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", range(14_000, 34_000, 2_000))
-def test_who_only_loses_begins_no_write_that_its_caller_has_no_time_for(service: Service, timeout_ms: int) -> None:
+def test_a_process_that_only_loses_begins_no_write_beyond_its_time_limit(service: Service, timeout_ms: int) -> None:
     create_ms = 6_000
     loser, winner = service.another(timeout_ms=timeout_ms, create_ms=create_ms), service.another()
     for log in (loser, *[winner] * limits.CHECKPOINT_SEGMENTS):
@@ -324,7 +320,7 @@ def test_who_only_loses_begins_no_write_that_its_caller_has_no_time_for(service:
 
 
 @pytest.mark.parametrize(("fault", "is_put_off"), [(moves, False), (loses_answer, True), (is_unavailable, True)])
-def test_a_knock_is_one_write_whatever_becomes_of_it(service: Service, fault: Any, *, is_put_off: bool) -> None:
+def test_a_checkpoint_attempt_is_one_write_despite_faults(service: Service, fault: Any, *, is_put_off: bool) -> None:
     append(service.log, "a")
     partition = only_appender_of(service.log).partition
     before = service.items.calls.copy()
@@ -350,7 +346,7 @@ def test_a_checkpoint_that_others_moved_reads_its_items_at_once(service: Service
     assert service.items.calls - before == {"write": 2, "get": 1}
 
 
-def test_a_marker_behind_the_batch_that_leads_waits_for_nobody(
+def test_a_marker_behind_the_first_batch_does_not_wait_for_a_gap(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(service.log, "a")

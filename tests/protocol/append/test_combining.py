@@ -159,14 +159,14 @@ def test_a_rival_takes_an_offer_along_and_its_caller_gets_its_place(
 ) -> None:
     log, rival = contender(service), contender(service)
     appender_of(rival).combiner.own.served_at = -1  # type: ignore[union-attr]  # so that it creates at once
-    told: list[Any] = []
-    while_it_waits(service, lambda: told.append(append(rival, "rival")), monkeypatch)
+    appended: list[Any] = []
+    while_it_waits(service, lambda: appended.append(append(rival, "rival")), monkeypatch)
     before = service.count()
     answer = append(log, "mine")
     assert (service.count() - before)["objects.create"] == 1, "the rival's"
     last = segments(service)[-1]
     assert (answer.base_offset, answer.next_offset, answer.duplicate) == (2, 3, False)
-    assert (told[0].base_offset, last.base_offset, len(last.metadata.offers)) == (3, 2, 1)
+    assert (appended[0].base_offset, last.base_offset, len(last.metadata.offers)) == (3, 2, 1)
     assert service.values()[-2:] == [b"mine", b"rival"]
 
 
@@ -224,7 +224,7 @@ def test_a_process_whose_item_store_is_slow_commits_its_offer_itself(service: Se
     assert service.runtime.monotonic_ms() - began < 5_000
 
 
-def test_what_a_rival_committed_is_answered_while_the_item_store_times_out(
+def test_a_batch_that_a_rival_committed_is_answered_while_the_item_store_times_out(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival, log = service.another(), contender(service)
@@ -427,7 +427,7 @@ def test_a_put_that_is_not_answered_is_never_made_twice(service: Service, fault:
 
 @pytest.mark.parametrize("fault", [moves, never_arrives, loses_answer, is_unavailable])
 @pytest.mark.parametrize("at", range(1, 4))
-def test_whatever_becomes_of_a_write_the_batch_is_there_once(
+def test_the_batch_is_there_once_after_any_fault_of_a_write(
     service: Service, fault: Any, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = contender(service)

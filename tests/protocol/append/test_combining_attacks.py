@@ -304,7 +304,7 @@ def test_a_bound_offer_whose_item_is_gone_holds_nothing_up(service: Service, siz
     assert isinstance(mine.outcome, errors.OutcomeUnknownError)
 
 
-def test_what_is_bound_is_not_committed_an_hour_later(service: Service) -> None:
+def test_a_bound_offer_is_not_committed_an_hour_later(service: Service) -> None:
     leaves_an_offer(service, "left")
     binds(service, 1)
     service.runtime.advance(3_000_000)
@@ -473,11 +473,11 @@ def test_a_combiner_forms_no_group_on_a_ghost(service: Service, monkeypatch: pyt
     combiner, partition = combiner_of(log), appender_of(log).partition
     form = combiner._form
 
-    def frozen(*told: Any) -> Any:
+    def frozen(*args: Any) -> Any:
         monkeypatch.setattr(combiner, "_form", form)
         service.runtime.advance(limits.ITEM_AGE_MS_MAX, monotonic_ms=0)
         partition.state = partition.state._replace(chain="0" * 64)
-        return form(*told)
+        return form(*args)
 
     leaves_an_offer(service, "c")
     monkeypatch.setattr(combiner, "_form", frozen)
@@ -534,7 +534,7 @@ def test_no_round_is_moved_back_where_another_thread_has_just_looked(
     assert all(-1 not in one.done.values() for one in rounds), "what is bound to the log's end is not lost"
 
 
-def test_what_a_round_binds_at_its_offset_stays_bound_there(service: Service) -> None:
+def test_an_offer_bound_at_its_rounds_offset_stays_bound(service: Service) -> None:
     """I16: the process that bound it may have a create under way there, which lists it. So no other may free it."""
     log, second = creator(service), service.another()
     append(second, "second")

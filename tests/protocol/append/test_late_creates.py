@@ -173,10 +173,10 @@ def test_no_view_is_put_in_force_with_records_of_a_late_create(
     service.log.partitions.checkpoint(TOPIC, 0)
     log, reads = service.another(), compaction.newest_offsets
 
-    def frozen(*told: Any, **options: Any) -> Any:
+    def frozen(*args: Any, **options: Any) -> Any:
         monkeypatch.setattr(compaction, "newest_offsets", reads)
         leaves_behind(service, late, 4)
-        return reads(*told, **options)
+        return reads(*args, **options)
 
     monkeypatch.setattr(compaction, "newest_offsets", frozen)
     with suppress(StoreUnavailableError):
@@ -260,7 +260,7 @@ def test_a_page_behind_a_late_create_is_no_damage_where_another_thread_has_just_
         log.partitions.read(TOPIC, 0, ReadRequest(offset=1))
 
 
-def test_damage_more_than_a_minute_of_reading_behind_the_head_is_told(
+def test_damage_more_than_a_minute_of_reading_behind_the_head_is_reported(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More is to be read than the cache keeps, so each look turns old before the damage is met."""

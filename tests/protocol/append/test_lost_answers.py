@@ -47,7 +47,7 @@ def outcome(*facts: Exception | None, **options: Any) -> str:
     return "ok"
 
 
-def test_a_refusal_is_told_unless_an_earlier_attempt_may_have_been_carried_out() -> None:
+def test_a_refusal_is_raised_unless_an_earlier_attempt_may_have_been_carried_out() -> None:
     moved, unanswered = VersionMoved(ItemKey("a", "b")), NoAnswer("lost")
     for refusal in (InvalidRequestError("no"), ThrottledError("later")):
         assert outcome(refusal) == refusal.code
@@ -71,7 +71,7 @@ def test_giving_up_says_whether_anything_may_have_been_carried_out() -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "sever", "collect", "lapse"])
-def test_a_heartbeat_that_may_have_renewed_is_not_told_as_refused(service: Service, end: str) -> None:
+def test_a_heartbeat_that_may_have_renewed_is_of_unknown_outcome(service: Service, end: str) -> None:
     made = service.log.access.create_session()
     other = service.another()
     ends: dict[str, Callable[[], object]] = {
@@ -86,13 +86,13 @@ def test_a_heartbeat_that_may_have_renewed_is_not_told_as_refused(service: Servi
     assert code_of(lambda: service.log.access.heartbeat(made.session_id)) == refusal
 
 
-def test_a_close_of_a_session_that_was_collected_behind_it_is_not_told_as_refused(service: Service) -> None:
+def test_a_close_of_a_session_collected_afterwards_is_of_unknown_outcome(service: Service) -> None:
     made = service.log.access.create_session()
     service.items.plan("write", lost_behind(lambda: remove(service, keys.session_item(made.session_id))))
     assert code_of(lambda: service.log.access.close_session(made.session_id)) == "OUTCOME_UNKNOWN"
 
 
-def test_a_release_that_may_have_been_made_is_not_told_as_refused(service: Service) -> None:
+def test_a_release_that_may_have_been_made_is_of_unknown_outcome(service: Service) -> None:
     a, b = start(service), start(service)
     own(service.log, a, "x", "y")
     other = service.another()
@@ -101,7 +101,7 @@ def test_a_release_that_may_have_been_made_is_not_told_as_refused(service: Servi
     assert code_of(lambda: service.log.access.release(a, ["x"])) == "SESSION_SEVERED"
 
 
-def test_a_release_of_which_a_part_was_made_is_not_told_as_refused(
+def test_a_release_that_was_partly_made_is_of_unknown_outcome(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fenceline.access.ownership.release._AT_ONCE", 1)
@@ -147,9 +147,7 @@ def test_a_waiter_that_was_closed_is_closed_though_its_name_was_taken_since(serv
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives])
-def test_a_producer_that_was_fenced_behind_a_lost_answer_is_never_told_that_its_close_was_refused(
-    service: Service, fault: Any
-) -> None:
+def test_a_close_of_a_producer_fenced_behind_a_lost_answer_is_never_refused(service: Service, fault: Any) -> None:
     mine, other = claim(service.log, producer_name="p"), service.another()
 
     def fenced(call: Callable[[], Any]) -> Any:
@@ -170,7 +168,7 @@ def test_a_producer_that_was_fenced_behind_a_lost_answer_is_never_told_that_its_
 # Groups
 
 
-def test_a_commit_that_stands_on_one_topic_is_not_told_as_refused_since_another_is_gone(service: Service) -> None:
+def test_a_commit_made_for_one_of_two_topics_is_of_unknown_outcome(service: Service) -> None:
     service.log.topics.create("other")
     append(service.log, "a", "b")
     offsets = [CommittedOffset(TOPIC, 0, 1), CommittedOffset("other", 0, 0)]
@@ -180,7 +178,7 @@ def test_a_commit_that_stands_on_one_topic_is_not_told_as_refused_since_another_
     assert [one.offset for one in service.another().subscriptions.committed("g", topic=TOPIC)[0]] == [1]
 
 
-def test_a_commit_whose_topic_ends_while_it_is_looked_at_again_is_not_told_as_refused(service: Service) -> None:
+def test_a_commit_whose_topic_is_deleted_during_the_retry_is_of_unknown_outcome(service: Service) -> None:
     """The name still led to the topic when the commit began again."""
     service.log.topics.create("other")
     append(service.log, "a", "b")

@@ -413,23 +413,23 @@ def test_the_view_of_an_older_version_lacks_every_tombstone_below_its_horizon(ke
     assert (page(kept.another()).compaction_horizon, page(kept.another()).deletes_to) == (3, 2)
 
 
-def test_a_reader_that_may_have_missed_a_delete_is_told_to_begin_anew(table: Service) -> None:
+def test_a_reader_that_may_have_missed_a_delete_must_begin_anew(table: Service) -> None:
     """Only then: not at or beyond ``deletes_to``, and not one whose first page was of that view or a later one."""
     put(table.log, *[(f"k{n}", f"{n}") for n in range(6)])
     table.log.partitions.compact(TOPIC, 0)
     first = page(table.log, 0, max_records=2)
     put(table.log, ("k0", None), ("k9", "9"))
     table.log.partitions.compact(TOPIC, 0)
-    with pytest.raises(errors.ViewMovedError) as told:
+    with pytest.raises(errors.ViewMovedError) as raised:
         page(table.another(), first.position, compacted_since=first.compaction_horizon)
-    assert (told.value.compaction_horizon, told.value.deletes_to, told.value.next_step) == (8, 8, "fix")
+    assert (raised.value.compaction_horizon, raised.value.deletes_to, raised.value.next_step) == (8, 8, "fix")
     for offset, since in ((2, 8), (8, 6)):
         page(table.another(), offset, compacted_since=since)
     with pytest.raises(errors.ViewMovedError):
         page(table.another(), 7, compacted_since=7)
 
 
-def test_a_reader_whose_delete_went_below_the_log_start_is_told_to_begin_anew(kept: Service) -> None:
+def test_a_reader_whose_delete_is_below_the_log_start_must_begin_anew(kept: Service) -> None:
     """A trim, or retention beside compaction, takes tombstones too: a view that has all of its own is not enough."""
     put(kept.log, ("a", "1"), ("b", "2"), ("c", "3"))
     kept.log.partitions.compact(TOPIC, 0)
@@ -439,14 +439,14 @@ def test_a_reader_whose_delete_went_below_the_log_start_is_told_to_begin_anew(ke
     kept.log.partitions.trim(TOPIC, 0, 3)
     assert page(kept.another(), 2, compacted_since=3).position == 6, "each delete is still there"
     kept.log.partitions.trim(TOPIC, 0, 4)
-    with pytest.raises(errors.ViewMovedError) as told:
+    with pytest.raises(errors.ViewMovedError) as raised:
         page(kept.another(), 2, compacted_since=3)
-    assert (told.value.compaction_horizon, told.value.deletes_to) == (3, 4)
+    assert (raised.value.compaction_horizon, raised.value.deletes_to) == (3, 4)
     assert page(kept.another(), 4, compacted_since=3).position == 6, "it has read the delete"
     assert table_of(page(kept.another()).records, {}).keys() == {b"d", b"e"}
 
 
-def test_a_reader_whose_view_is_no_longer_in_force_is_told_to_begin_anew(table: Service) -> None:
+def test_a_reader_whose_view_is_no_longer_in_force_must_begin_anew(table: Service) -> None:
     """The order was altered, and back: from the log it reads an old value, whose delete the view lacks."""
     for row in (("b", "1"), ("c", "2"), ("a", "3"), ("a", None), ("d", "4")):
         put(table.log, row)
@@ -454,9 +454,9 @@ def test_a_reader_whose_view_is_no_longer_in_force_is_told_to_begin_anew(table: 
     first = page(table.log, 0, max_records=1)
     assert (first.position, first.compaction_horizon) == (1, 5)
     table.log.topics.alter(TOPIC, config={"compaction.order": "timestamp", "delete.retention.ms": -1})
-    with pytest.raises(errors.ViewMovedError) as told:
+    with pytest.raises(errors.ViewMovedError) as raised:
         page(table.another(), 1, max_records=2, compacted_since=5)
-    assert (told.value.compaction_horizon, told.value.deletes_to) == (0, 0)
+    assert (raised.value.compaction_horizon, raised.value.deletes_to) == (0, 0)
     anew = page(table.another(), 0, max_records=3)
     assert (anew.position, table_of(anew.records, {})[b"a"], anew.compaction_horizon) == (3, b"3", 0)
     table.log.topics.alter(TOPIC, config={"compaction.order": None})
@@ -531,7 +531,7 @@ def test_a_table_that_is_read_across_compactions_is_that_of_the_whole_log(
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=120))
-def test_what_was_seen_in_force_is_thinned_to_a_bounded_list(seen: list[tuple[int, int]]) -> None:
+def test_horizons_seen_in_force_are_thinned_to_a_bounded_list(seen: list[tuple[int, int]]) -> None:
     """It never names a horizon earlier than it was seen, and the first and last that count stay."""
     found = tombstones.thinned(tuple(seen))
     assert len(found) <= limits.SEEN_IN_FORCE_MAX
@@ -696,12 +696,14 @@ def test_a_compacted_read_from_any_offset_is_what_a_model_says(
         model = Model(LogBuilder(topic_id=service.topic_id()), kind)
         take(service, model, [*steps, ("compact", 3)] if len(steps) % 2 else steps)
         log = service.another()
-        told = log.partitions.offsets(TOPIC, 0)
-        start = told.bounds.log_start_offset
+        offsets = log.partitions.offsets(TOPIC, 0)
+        start = offsets.bounds.log_start_offset
         for is_read_committed in (False, True):
-            for offset in range(told.bounds.next_offset + 1):
+            for offset in range(offsets.bounds.next_offset + 1):
                 found = read_all(log, offset, max_records=1 + offset % 3, is_read_committed=is_read_committed)
-                expected = model.view(told.compaction_horizon, max(offset, start), is_read_committed=is_read_committed)
+                expected = model.view(
+                    offsets.compaction_horizon, max(offset, start), is_read_committed=is_read_committed
+                )
                 assert [plain(r) for r in found] == [plain(r) for r in expected]
 
 
@@ -924,7 +926,7 @@ def test_more_keys_than_are_remembered_take_several_rounds(table: Service) -> No
     assert len(read_all(table.another(), max_records=10_000)) == 999
 
 
-def test_what_is_held_of_the_log_at_once_is_bounded(table: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_holds_a_bounded_part_of_the_log(table: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once it holds the segments that are fetched side by side, the file under way, and the digests; not the log."""
     monkeypatch.setattr(limits, "COMPACTION_FETCH_BYTES", limits.MIB)
     monkeypatch.setattr(limits, "COMPACTED_FILE_BYTES_MAX", limits.MIB)
@@ -1021,7 +1023,7 @@ def calls_of_a_compaction() -> int:
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-def test_wherever_a_compactor_dies_the_old_view_stands_and_the_next_run_mends_it(is_after: bool) -> None:
+def test_a_compactors_death_leaves_the_old_view_and_the_next_run_repairs_it(is_after: bool) -> None:
     calls = calls_of_a_compaction()
     horizons = []
     for nth in range(calls):
@@ -1138,7 +1140,7 @@ def test_files_that_went_with_their_topic_before_the_swap_are_no_damage(table: S
         compaction.swap(partition, view)
 
 
-def test_a_damaged_log_is_told_and_no_view_is_made(table: Service) -> None:
+def test_a_damaged_log_is_reported_and_no_view_is_made(table: Service) -> None:
     put(table.log, ("a", "1"))
     put(table.log, ("b", "2"))
     table.log.partitions.checkpoint(TOPIC, 0)
@@ -1148,7 +1150,7 @@ def test_a_damaged_log_is_told_and_no_view_is_made(table: Service) -> None:
     assert horizon(table.another()) == 0
 
 
-def test_a_damaged_view_is_told(table: Service) -> None:
+def test_a_damaged_view_is_reported(table: Service) -> None:
     put(table.log, ("a", "1"))
     table.log.partitions.compact(TOPIC, 0)
     (key,) = view_files(table)
@@ -1308,9 +1310,9 @@ def test_appends_trims_and_checkpoints_beside_it_lose_nothing() -> None:
     def read() -> None:
         log = service.another()
         while not stop.is_set():
-            told = log.partitions.offsets(TOPIC, 0)
-            rows = {key: int(value or 0) for _, key, value in pairs(log, told.bounds.log_start_offset)}
-            assert len(rows) in (0, 9) or told.bounds.next_offset < 9
+            offsets = log.partitions.offsets(TOPIC, 0)
+            rows = {key: int(value or 0) for _, key, value in pairs(log, offsets.bounds.log_start_offset)}
+            assert len(rows) in (0, 9) or offsets.bounds.next_offset < 9
             done["reads"] += 1
 
     with ThreadPoolExecutor(5) as pool:
@@ -1341,7 +1343,7 @@ def test_a_checkpoint_by_a_process_that_knows_an_older_head_keeps_the_view(table
     assert head.view == before
 
 
-def test_a_horizon_that_was_told_does_not_go_back(table: Service) -> None:
+def test_an_answered_horizon_does_not_go_back(table: Service) -> None:
     """Two looks of one process may come back in the other order."""
     put(table.log, ("a", "1"))
     table.log.partitions.checkpoint(TOPIC, 0)
@@ -1379,7 +1381,7 @@ def view_at(horizon: int, log_bytes: int, bytes: int) -> CompactedView:
         (head_with(9_999, 99, view_at(10, 10, 1), open_transactions={7: OngoingTransaction(0, 10, 0)}), False),
     ],
 )
-def test_a_partition_is_due_when_half_of_it_is_new_or_somebody_waits(head: Head, expected: bool) -> None:
+def test_a_partition_is_due_when_half_of_it_is_new_or_compaction_is_wanted(head: Head, expected: bool) -> None:
     assert is_due(head) is expected
     if expected:
         assert plan_of(head, "x") is not None
@@ -1397,7 +1399,7 @@ def test_the_dirty_part_is_measured_by_stored_bytes(table: Service) -> None:
         assert horizon(table.log) == (at if n < 7 else 16), "half of all that is kept"
 
 
-def test_what_was_trimmed_makes_no_compaction_too_large(table: Service) -> None:
+def test_trimmed_records_do_not_count_towards_the_size_of_a_compaction(table: Service) -> None:
     for n in range(4):
         put(table.log, (f"{n}", "v" * 1_000))
     put(table.log, ("small", "v"))
@@ -1408,7 +1410,9 @@ def test_what_was_trimmed_makes_no_compaction_too_large(table: Service) -> None:
     assert table.another().partitions.compact_now(TOPIC, 0, bytes_max=500) is not None
 
 
-def test_a_large_partition_is_left_to_the_sweeper_who_is_told(table: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_partition_is_left_to_the_sweeper_by_a_note_in_the_head(
+    table: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for n in range(8):
         put(table.log, (f"{n}", "v" * 100))
     table.log.partitions.compact(TOPIC, 0)
@@ -1428,7 +1432,7 @@ def test_a_large_partition_is_left_to_the_sweeper_who_is_told(table: Service, mo
 # What may be deleted
 
 
-def test_a_view_that_was_left_behind_stands_for_an_hour_however_often_another_is_made(table: Service) -> None:
+def test_a_replaced_view_is_kept_for_an_hour_under_frequent_compactions(table: Service) -> None:
     left: list[tuple[int, str]] = []
     for n in range(30):
         put(table.log, ("a", f"{n}"))
@@ -1480,7 +1484,7 @@ def test_the_files_of_a_loser_may_be_deleted_once_nothing_can_put_them_in_force(
     assert pairs(table.another()) == [(0, "a", "1")]
 
 
-def test_every_key_of_a_view_stands_where_design_says() -> None:
+def test_every_key_of_a_view_is_as_design_says() -> None:
     key = keys.compacted_key("t", 7, 42, "f" * 32, 5)
     assert key == f"compacted/t/00007/00000000000000000042/{'f' * 32}/00000000000000000005.log"
     assert keys.parse_compacted_key(key) == ("t", 7, 42, "f" * 32, 5)
@@ -1502,7 +1506,7 @@ def test_a_view_is_read_back_from_the_head(view: CompactedView) -> None:
 # The command
 
 
-def test_the_command_compacts_a_directory_and_tells_what_it_made(tmp_path: Path) -> None:
+def test_the_command_compacts_a_directory_and_prints_the_result(tmp_path: Path) -> None:
     runtime = ThreadRuntime()
     objects, items = open_directory(tmp_path, now_ms=runtime.now_ms)
     log = Log(objects, items, runtime, region="local")
@@ -1519,13 +1523,13 @@ def test_the_command_compacts_a_directory_and_tells_what_it_made(tmp_path: Path)
     assert [line.split("\t")[:4] for line in lines[1:]] == [["0", "0", "0", "0"], ["1", "3", "1", "1"]]
     (row,) = json.loads(run("rows", "1", "--json").stdout)
     assert (row["partition"], row["compaction_horizon"], row["records"]) == (1, 3, 1)
-    for arguments, told in (
+    for arguments, expected in (
         (("rows", "2"), "it has 0 to 1"),
         (("plain",), "cleanup.policy"),
         (("x",), "no topic has this name"),
     ):
         refused = run(*arguments)
         assert refused.exit_code == 1
-        assert told in refused.stderr
+        assert expected in refused.stderr
     objects.close()
     items.close()

@@ -85,7 +85,7 @@ def head_of(region: Region) -> Head:
     return Head.from_value(region.service.items.store.get([key])[key].value)
 
 
-def test_three_regions_come_to_the_same_table_whichever_record_came_when(world: RegionWorld) -> None:
+def test_three_regions_get_the_same_table_in_any_order_of_records(world: RegionWorld) -> None:
     """Each writes the same keys; each compacts at another moment. With the order of offsets all three differ."""
     put(world["a"], "k", "of a", 30)
     put(world["b"], "k", "of b", 20)
@@ -248,7 +248,7 @@ def ordered_page(region: Region, order: str, offset: int, since: int | None = No
 
 @pytest.mark.parametrize("is_compacted_first", [False, True])
 @pytest.mark.parametrize("orders", [("offset", "timestamp"), ("timestamp", "offset")])
-def test_a_reader_is_told_that_the_order_is_another_one_now(
+def test_a_reader_after_a_change_of_the_order_must_begin_anew(
     world: RegionWorld, orders: tuple[str, str], *, is_compacted_first: bool
 ) -> None:
     """What is newest now may lie before its position, and was not in the view that it read there."""
@@ -275,7 +275,7 @@ def test_a_reader_is_told_that_the_order_is_another_one_now(
     assert [one.value for one in (*anew.records, *rest.records) if one.key == b"k"] == [wins]
 
 
-def test_a_reader_that_began_between_two_views_of_one_order_is_told_of_its_own(world: RegionWorld) -> None:
+def test_a_reader_that_began_between_two_views_of_one_order_must_begin_anew(world: RegionWorld) -> None:
     """A view that is in force again was never made anew."""
     a = world["a"]
     for key, value, timestamp in [("k", "v1", 100), ("k", "v2", 50), ("z", "z", 1)]:
@@ -418,9 +418,9 @@ def test_ranks_are_ordered_as_what_they_are_made_of(one: tuple[int, str, int], o
 @pytest.mark.parametrize("kept", [{}, {"delete.retention.ms": 0}, {"delete.retention.ms": 86_400_000}])
 def test_tombstones_of_a_table_by_timestamp_must_be_kept_for_ever(world: RegionWorld, kept: dict[str, int]) -> None:
     log = world["a"].log
-    with pytest.raises(errors.InvalidRequestError) as told:
+    with pytest.raises(errors.InvalidRequestError) as raised:
         log.topics.create("t2", config={"cleanup.policy": "compact", "compaction.order": "timestamp", **kept})
-    assert told.value.field == "config.delete.retention.ms"
+    assert raised.value.field == "config.delete.retention.ms"
     for change in ({"delete.retention.ms": None}, {"delete.retention.ms": 5}):
         with pytest.raises(errors.InvalidRequestError):
             log.topics.alter(TOPIC, config=change)

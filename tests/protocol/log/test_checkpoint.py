@@ -121,7 +121,7 @@ def collected(service: Service, topic_id: str) -> None:
 
 @pytest.mark.parametrize("producers", [1, 150])
 @pytest.mark.parametrize("is_recreated", [False, True])
-def test_a_process_that_was_frozen_in_its_first_checkpoint_leaves_nothing_in_a_life_that_is_over(
+def test_a_process_frozen_in_its_first_checkpoint_leaves_nothing_in_a_deleted_life(
     service: Service, producers: int, is_recreated: bool
 ) -> None:
     """No process would ever delete what it left: the sweeper no longer knows that incarnation."""
@@ -313,7 +313,7 @@ def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(
     assert (retried.duplicate, retried.base_offset) == (False, 7), "it is nowhere in the log: it is stored now"
 
 
-def test_a_cold_process_reads_the_head_and_what_stands_behind_it_only(service: Service) -> None:
+def test_a_cold_process_reads_only_the_head_and_later_segments(service: Service) -> None:
     for _ in range(50):
         append(service.log, "x")
     service.log.partitions.checkpoint(TOPIC, 0)

@@ -38,7 +38,7 @@ def context_of(service: Service) -> Context:
     return Context(service.objects, service.items, service.runtime, REGION)
 
 
-def test_a_cold_append_and_a_read_are_told_where_the_damage_is(service: Service) -> None:
+def test_a_cold_append_and_a_read_fail_with_the_place_of_the_damage(service: Service) -> None:
     key = damage_second(service)
     for use in (
         lambda: append(service.another(), "d"),
@@ -49,7 +49,7 @@ def test_a_cold_append_and_a_read_are_told_where_the_damage_is(service: Service)
     assert len(service.objects.store.list("log/")) == 3
 
 
-def test_a_rivals_damaged_segment_is_told_and_not_overwritten(service: Service) -> None:
+def test_a_rivals_damaged_segment_is_reported_and_not_overwritten(service: Service) -> None:
     append(service.log, "a")
     append(service.another(), "b")
     key = keys.segment_key(service.topic_id(), 0, 1)
@@ -131,7 +131,7 @@ def test_a_stored_state_that_reads_well_is_damaged_by_its_own_checksum(service: 
         assert verify_partition(context_of(service), service.log.topics.get(TOPIC), 0).broken_at is None
 
 
-def test_an_object_that_is_no_segment_is_told_by_its_key_and_nothing_is_appended(service: Service) -> None:
+def test_an_object_that_is_no_segment_is_an_error_with_its_key(service: Service) -> None:
     """The object is one like the "folder" that a console makes."""
     append(service.log, "a")
     stray = keys.segment_key(service.topic_id(), 0, 1).removesuffix(".log")

@@ -41,7 +41,7 @@ from fenceline.subscriptions.items import (
     pack,
 )
 from tests.support.claiming import FENCING, claim
-from tests.support.owning import WRITE, everything, own, refusal, sent, serve_two, session, start, told
+from tests.support.owning import WRITE, everything, ok_or_code, own, refusal, sent, serve_two, session, start
 from tests.support.region_logs import full_regions
 from tests.support.service import TOPIC, Service, append, never_arrives
 
@@ -79,7 +79,7 @@ def full(service: Service) -> tuple[str, str]:
     for length, count in ((249, 32), (249, 1), (60, 1), (12, 1), (6, 1), (4, 1), (3, 1), (2, 1), (1, 1)):
         for n in range(15):
             names = [f"{32 * n + k:x}".rjust(length, "-") for k in range(count)]
-            code = told(lambda names=names: own(service.log, a, *names))  # type: ignore[misc]
+            code = ok_or_code(lambda names=names: own(service.log, a, *names))  # type: ignore[misc]
             assert code in ("ok", "THROTTLED")
             if code != "ok":
                 break
@@ -154,7 +154,7 @@ def test_a_session_that_owns_all_that_it_is_let_is_ended_in_every_way(
     ending(service, a, name)
 
 
-def test_who_is_refused_for_a_full_item_is_told_the_limit_and_what_to_do(service: Service) -> None:
+def test_a_refusal_for_a_full_item_names_the_limit_and_the_remedy(service: Service) -> None:
     a, _ = full(service)
     error = refusal(service.log, a, "one-more")
     assert (error.code, error.status, error.next_step) == ("THROTTLED", 429, "retry")
@@ -169,7 +169,7 @@ def test_a_claim_that_would_fill_the_item_is_refused_and_changes_nothing(service
     a, name = full(service)
     service.another().access.close_producer(TOPIC, name, a)
     before = everything(service)
-    code = told(lambda: claim(service.log, partitions=[1], session_id=a, producer_name=NAME))
+    code = ok_or_code(lambda: claim(service.log, partitions=[1], session_id=a, producer_name=NAME))
     assert (code, everything(service)) == ("THROTTLED", before)
 
 

@@ -57,7 +57,7 @@ def test_a_partition_without_producers_shows_none_and_one_that_is_not_there_is_u
         service.log.partitions.producer_states(TOPIC, 1)
 
 
-def test_what_another_process_appended_is_in_the_answer(service: Service) -> None:
+def test_appends_of_another_process_are_in_the_answer(service: Service) -> None:
     assert ids(service.log) == []
     for n in range(1, 6):
         append(service.another(), "v", producer=(n, 0, 0))

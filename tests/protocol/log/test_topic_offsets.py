@@ -33,9 +33,9 @@ def test_the_answer_is_that_of_each_partition_itself(wide: Service) -> None:
     log.store(wide.objects)
     wide.log.partitions.trim(TOPIC, 10, 1)
     for reader in (wide.log, wide.another()):
-        told = reader.partitions.list_offsets(TOPIC, limit=100)
-        assert (told.topic_id, told.has_more) == (wide.topic_id(), True)
-        assert told.partitions == singly(wide.another(), range(100))
+        page = reader.partitions.list_offsets(TOPIC, limit=100)
+        assert (page.topic_id, page.has_more) == (wide.topic_id(), True)
+        assert page.partitions == singly(wide.another(), range(100))
 
 
 @pytest.mark.parametrize(
@@ -49,27 +49,27 @@ def test_the_answer_is_that_of_each_partition_itself(wide: Service) -> None:
         (2**63 - 1, 100, range(0), False),
     ],
 )
-def test_a_page_begins_where_it_is_asked_to_and_tells_whether_others_follow(
+def test_a_page_begins_at_the_given_partition_and_has_more_if_others_follow(
     wide: Service, start: int, limit: int, expected: range, has_more: bool
 ) -> None:
     for timestamp in (None, 0):
         if timestamp is None:
-            told: Any = wide.log.partitions.list_offsets(TOPIC, start_partition=start, limit=limit)
+            page: Any = wide.log.partitions.list_offsets(TOPIC, start_partition=start, limit=limit)
         else:
-            told = wide.log.partitions.list_offsets_at(TOPIC, timestamp, start_partition=start, limit=limit)
-        assert [number for number, _ in told.partitions] == list(expected)
-        assert (told.has_more, told.topic_id) == (has_more, wide.topic_id())
+            page = wide.log.partitions.list_offsets_at(TOPIC, timestamp, start_partition=start, limit=limit)
+        assert [number for number, _ in page.partitions] == list(expected)
+        assert (page.has_more, page.topic_id) == (has_more, wide.topic_id())
 
 
-def test_the_first_record_at_a_time_is_told_for_each_partition(service: Service) -> None:
+def test_the_first_record_at_a_time_is_found_for_each_partition(service: Service) -> None:
     service.log.topics.alter(TOPIC, partitions=4)
     for partition in (1, 2):
         log = LogBuilder(topic_id=service.topic_id(), partition=partition)
         log.add(data("a", "b", timestamps=[10, 20 * partition]))
         log.store(service.objects)
     for reader in (service.another(), service.log):
-        told = reader.partitions.list_offsets_at(TOPIC, 21, limit=100)
-        assert told.partitions == [(0, None), (1, None), (2, (1, 40)), (3, None)]
+        page = reader.partitions.list_offsets_at(TOPIC, 21, limit=100)
+        assert page.partitions == [(0, None), (1, None), (2, (1, 40)), (3, None)]
 
 
 def test_items_are_read_together_and_each_end_is_seen_once(wide: Service) -> None:
@@ -84,7 +84,7 @@ def test_items_are_read_together_and_each_end_is_seen_once(wide: Service) -> Non
     assert wide.count() - before == {"items.get": 3, "objects.get": 100}
 
 
-def test_what_others_did_before_the_request_is_in_the_answer(wide: Service) -> None:
+def test_earlier_changes_of_other_processes_are_in_the_answer(wide: Service) -> None:
     """What a warm process remembers answers nothing (I4)."""
     reader, other = wide.another(), wide.another()
     reader.partitions.list_offsets(TOPIC, limit=100)
@@ -92,8 +92,8 @@ def test_what_others_did_before_the_request_is_in_the_answer(wide: Service) -> N
     other.append(TOPIC, 10, request("x"))
     other.partitions.trim(TOPIC, 20, 2)
     other.topics.alter(TOPIC, partitions=151)
-    told = reader.partitions.list_offsets(TOPIC, limit=100)
-    found = dict(told.partitions)
+    page = reader.partitions.list_offsets(TOPIC, limit=100)
+    found = dict(page.partitions)
     assert [found[number].bounds.next_offset for number in (7, 10, 20)] == [1, 3, 2]
     assert found[20].bounds.log_start_offset == 2
     assert reader.partitions.list_offsets(TOPIC, start_partition=150, limit=100).partitions == singly(
@@ -118,24 +118,24 @@ def test_an_end_that_was_seen_before_a_process_froze_is_seen_again(wide: Service
             wide.runtime.advance(limits.GC_GRACE_MS)
 
     wide.objects.on_call = freeze
-    told = dict(reader.partitions.list_offsets(TOPIC, limit=20).partitions)
+    page = dict(reader.partitions.list_offsets(TOPIC, limit=20).partitions)
     assert frozen
-    assert (told[10].bounds.log_start_offset, told[10].bounds.next_offset) == (5, 5)
+    assert (page[10].bounds.log_start_offset, page[10].bounds.next_offset) == (5, 5)
 
 
-def test_a_topic_that_was_created_again_is_told_as_it_is(wide: Service) -> None:
+def test_a_topic_that_was_created_again_is_answered_as_the_new_one(wide: Service) -> None:
     reader = wide.another()
     reader.partitions.list_offsets(TOPIC, limit=100)
     wide.log.topics.delete(TOPIC)
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         reader.partitions.list_offsets(TOPIC, limit=100)
     made = wide.log.topics.create(TOPIC, partitions=2)
-    told = reader.partitions.list_offsets(TOPIC, limit=100)
-    assert (told.topic_id, told.has_more, len(told.partitions)) == (made.topic_id, False, 2)
-    assert {offsets.bounds.next_offset for _, offsets in told.partitions} == {0}
+    page = reader.partitions.list_offsets(TOPIC, limit=100)
+    assert (page.topic_id, page.has_more, len(page.partitions)) == (made.topic_id, False, 2)
+    assert {offsets.bounds.next_offset for _, offsets in page.partitions} == {0}
 
 
-def test_a_topic_replaced_between_two_looks_is_told_as_the_new_one(wide: Service) -> None:
+def test_a_topic_replaced_between_two_reads_is_answered_as_the_new_one(wide: Service) -> None:
     reader = wide.another()
     made = []
 
@@ -146,5 +146,5 @@ def test_a_topic_replaced_between_two_looks_is_told_as_the_new_one(wide: Service
             made.append(wide.log.topics.create(TOPIC, partitions=3))
 
     wide.items.on_call = replace
-    told = reader.partitions.list_offsets(TOPIC, limit=100)
-    assert (told.topic_id, len(told.partitions)) == (made[1].topic_id, 3)
+    page = reader.partitions.list_offsets(TOPIC, limit=100)
+    assert (page.topic_id, len(page.partitions)) == (made[1].topic_id, 3)

@@ -48,7 +48,7 @@ def delete_and_collect(service: Service, name: str = NAME) -> str:
     while service.items.store.get([keys.gone_item(topic_id)]):
         service.runtime.advance(HOUR + 1)
         swept(service)
-    assert [told["is_going"] for told in objects_of(service, topic_id)] == [True]
+    assert [topic_object["is_going"] for topic_object in objects_of(service, topic_id)] == [True]
     return topic_id
 
 
@@ -144,10 +144,10 @@ def test_a_creation_that_others_changed_before_it_was_answered_is_created(servic
     other = service.another()
     service.items.plan("write", lost_behind(lambda: other.topics.alter(NAME, partitions=3)))
     assert service.log.topics.create(NAME) == other.topics.get(NAME)
-    assert [told["partitions"] for told in objects_of(service, service.topic_id(NAME))] == [1, 3]
+    assert [topic_object["partitions"] for topic_object in objects_of(service, service.topic_id(NAME))] == [1, 3]
 
 
-def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_there(service: Service) -> None:
+def test_a_creation_being_deleted_before_its_answer_is_of_unknown_outcome(service: Service) -> None:
     def begin_to_delete() -> None:
         service.objects.always("create", is_unavailable, prefix="log/")
         with pytest.raises(errors.OutcomeUnknownError):
@@ -160,7 +160,7 @@ def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_
     assert (refusal.code, "another request has deleted it since" in refusal.detail) == ("OUTCOME_UNKNOWN", True)
 
 
-def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(service: Service) -> None:
+def test_a_creation_whose_name_was_taken_afterwards_is_of_unknown_outcome(service: Service) -> None:
     """The creation may have been carried out, and deleted by the creator that has the name now: here it was."""
 
     def replace() -> None:
@@ -173,7 +173,7 @@ def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(servic
 
 
 @pytest.mark.parametrize("end", [delete, delete_and_collect])
-def test_a_creation_that_slept_before_its_object_while_others_deleted_it_is_not_told_as_there(
+def test_a_creation_deleted_before_its_object_was_made_is_of_unknown_outcome(
     service: Service, end: Callable[[Service], str]
 ) -> None:
     """Its object, made after the mark, brings it back in no rebuild."""
@@ -201,8 +201,8 @@ def test_an_object_of_another_change_is_not_taken_for_ones_own(service: Service)
     changed = item_of(service)
     service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
     service.another().topics.alter(TOPIC, config={"retention.ms": 7})
-    told = objects_of(service, topic_id)
-    assert [(one["n"], one["partitions"], one["config"]) for one in told] == [
+    objects = objects_of(service, topic_id)
+    assert [(one["n"], one["partitions"], one["config"]) for one in objects] == [
         (0, 1, {}),
         (1, 5, {}),
         (2, 1, {"retention.ms": 7}),
@@ -218,7 +218,7 @@ def test_a_topic_whose_objects_say_that_it_was_deleted_is_not_changed(service: S
     service.items.store.write([Put(before.key, before.value, 1, expected=None)])
     log = service.another()
     assert code_of(lambda: log.topics.alter(TOPIC, partitions=2)) == "CORRUPT_LOG"
-    assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
+    assert [topic_object["is_going"] for topic_object in objects_of(service, topic_id)] == [False, True]
 
 
 @pytest.mark.parametrize("moment", range(1, 6))
@@ -245,7 +245,7 @@ def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(servi
     error = ended(lambda: log.topics.alter(TOPIC, config={"retention.bytes": 5}))
     assert len(seen) >= moment
     assert error in (None, "CONTENDED", "OUTCOME_UNKNOWN", "UNKNOWN_TOPIC_OR_PARTITION")
-    assert [told["is_going"] for told in objects_of(service, topic_id)][-1]
+    assert [topic_object["is_going"] for topic_object in objects_of(service, topic_id)][-1]
 
 
 def ended(call: Callable[[], Any]) -> str | None:
@@ -274,8 +274,8 @@ def test_the_number_behind_more_objects_than_one_listing_has_is_found(
     service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
     monkeypatch.setattr(limits, "LIST_MAX", 3)
     service.another().topics.alter(TOPIC, config={"retention.ms": 7})
-    told = objects_of(service, service.topic_id())
-    assert [(one["n"], one["partitions"]) for one in told] == [*((n, n + 1) for n in range(7)), (7, 1)]
+    objects = objects_of(service, service.topic_id())
+    assert [(one["n"], one["partitions"]) for one in objects] == [*((n, n + 1) for n in range(7)), (7, 1)]
 
 
 def test_a_mark_behind_more_objects_than_one_listing_has_is_found(
@@ -295,7 +295,7 @@ def test_a_mark_behind_more_objects_than_one_listing_has_is_found(
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-def test_a_change_that_may_have_been_made_is_not_told_as_refused(service: Service, is_made: bool) -> None:
+def test_a_change_that_may_have_been_made_is_of_unknown_outcome(service: Service, is_made: bool) -> None:
     """A rival has more partitions by then: the same change again would take some away."""
     other = service.another()
 
@@ -311,7 +311,7 @@ def test_a_change_that_may_have_been_made_is_not_told_as_refused(service: Servic
     assert service.log.topics.get(TOPIC).config == ({"retention.ms": 7} if is_made else {})
 
 
-def test_a_change_of_a_topic_that_was_deleted_behind_it_is_not_told_as_refused(service: Service) -> None:
+def test_a_change_of_a_topic_deleted_afterwards_is_of_unknown_outcome(service: Service) -> None:
     service.items.plan("write", lost_behind(lambda: delete(service, TOPIC)))
     assert code_of(lambda: service.log.topics.alter(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
 
@@ -341,7 +341,7 @@ def test_a_change_is_not_made_again_in_a_later_life(service: Service) -> None:
 @pytest.mark.parametrize(
     "change", [lambda log: log.topics.alter(TOPIC, partitions=5), lambda log: log.topics.delete(TOPIC)]
 )
-def test_what_stands_already_is_not_told_as_not_made_where_its_object_cannot_be(
+def test_a_change_in_the_item_without_its_object_is_of_unknown_outcome(
     service: Service, change: Callable[[Log], Any]
 ) -> None:
     """The item says it since a request that was cut off. ``retry`` would say that nothing was changed."""
@@ -351,7 +351,7 @@ def test_what_stands_already_is_not_told_as_not_made_where_its_object_cannot_be(
         assert code_of(lambda: change(service.another())) == "OUTCOME_UNKNOWN"
     service.objects.always("create", None)
     change(service.another())
-    assert [told["n"] for told in objects_of(service, topic_id)] == [0, 1]
+    assert [topic_object["n"] for topic_object in objects_of(service, topic_id)] == [0, 1]
 
 
 # Delete
@@ -361,7 +361,7 @@ def test_a_deletion_that_others_completed_before_it_was_answered_is_done(service
     topic_id, other = service.topic_id(), service.another()
     service.items.plan("write", lost_behind(lambda: other.topics.delete(TOPIC)))
     service.log.topics.delete(TOPIC)
-    assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
+    assert [topic_object["is_going"] for topic_object in objects_of(service, topic_id)] == [False, True]
     assert code_of(lambda: service.log.topics.delete(TOPIC)) == "UNKNOWN_TOPIC_OR_PARTITION"
 
 

@@ -103,7 +103,7 @@ def test_any_other_name_is_taken(service: Service, name: str) -> None:
         ({"regions": [f"region-{n}" for n in range(8_000)]}, "regions"),
     ],
 )
-def test_what_is_not_legal_is_refused_and_writes_nothing(service: Service, options: Any, field: str) -> None:
+def test_invalid_options_are_refused_and_write_nothing(service: Service, options: Any, field: str) -> None:
     with pytest.raises(errors.InvalidRequestError) as refusal:
         service.log.topics.create("new", **options)
     assert refusal.value.field == field
@@ -148,7 +148,7 @@ def test_a_topic_whose_creation_lost_an_answer_is_created_once(service: Service,
     assert len(objects_of(service, made.topic_id)) == 1
 
 
-def test_a_creation_that_no_store_takes_is_told(service: Service) -> None:
+def test_a_creation_that_no_store_takes_is_an_error(service: Service) -> None:
     service.items.always("write", is_unavailable)
     with pytest.raises(errors.StoreUnavailableError):
         service.log.topics.create("new")
@@ -173,7 +173,7 @@ def test_topics_are_listed_in_the_byte_order_of_their_names(service: Service) ->
     assert ([topic.name for topic in rest], more) == (["a_b", "ab"], False)
 
 
-def test_what_no_name_can_be_is_no_name_to_list_by(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_any_length_is_a_bounded_key_when_listing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """An item store's keys have bounds, which no request may run into."""
     service.log.topics.create("b")
     store, asked = service.items.store, []
@@ -301,7 +301,7 @@ def test_nothing_is_acknowledged_under_a_topic_whose_object_is_missing(service: 
     assert service.count()["objects.create"] == before + 1
 
 
-def test_what_is_not_there_is_not_changed(service: Service) -> None:
+def test_an_unknown_topic_is_not_altered(service: Service) -> None:
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         service.log.topics.alter("none", partitions=2)
 
@@ -391,9 +391,9 @@ def test_a_delete_that_stopped_half_way_is_resumed_by_the_next(
         return call() if seals_left >= 0 else fault(call)
 
     service.objects.always("create", seals_some, prefix="log/")
-    with pytest.raises(errors.FencelineError) as told:
+    with pytest.raises(errors.FencelineError) as raised:
         service.log.topics.delete(TOPIC)
-    assert told.value.next_step in ("retry", "check")
+    assert raised.value.next_step in ("retry", "check")
     assert sum(sealed(service, topic_id, partition) for partition in range(3)) == seals_before_fault
     service.objects.always("create", None)
     with pytest.raises(errors.TopicAlreadyExistsError):
@@ -411,9 +411,9 @@ def test_deletes_at_once_are_answered_or_find_nothing(live_service: Service) -> 
     topic_id = live_service.topic_id()
     logs = [live_service.another() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        told = [deleted.exception() for deleted in [pool.submit(log.topics.delete, TOPIC) for log in logs]]
-    assert None in told
-    assert all(one is None or isinstance(one, errors.UnknownTopicOrPartitionError) for one in told)
+        failures = [deleted.exception() for deleted in [pool.submit(log.topics.delete, TOPIC) for log in logs]]
+    assert None in failures
+    assert all(one is None or isinstance(one, errors.UnknownTopicOrPartitionError) for one in failures)
     assert [sealed(live_service, topic_id, partition) for partition in range(4)] == [1] * 4
 
 
@@ -445,7 +445,7 @@ def test_appends_beside_a_delete_are_stored_before_its_seal_or_refused(live_serv
     assert len(set(acknowledged)) == len(acknowledged)
 
 
-def test_a_deleted_log_can_be_walked_by_nobody_but_stands_whole_until_it_is_collected() -> None:
+def test_a_deleted_log_is_whole_until_it_is_collected() -> None:
     service = serve()
     topic_id = service.log.topics.create(TOPIC).topic_id
     append(service.log, "a")

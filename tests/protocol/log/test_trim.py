@@ -90,7 +90,7 @@ def test_a_trim_survives_one_fault_of_the_item_store(service: Service, fault: An
     assert head_of(service).log_start == 3
 
 
-def test_a_trim_that_no_item_store_takes_is_told_and_moves_nothing(service: Service) -> None:
+def test_a_trim_that_no_item_store_takes_is_an_error_and_moves_nothing(service: Service) -> None:
     append(service.log, *"abcd")
     service.items.always("write", is_unavailable)
     with pytest.raises(errors.StoreUnavailableError):

@@ -198,7 +198,7 @@ def small_numbers() -> Iterator[None]:
 
 @tries(60)
 @given(st.lists(OPERATIONS, min_size=1, max_size=60), st.data())
-def test_what_was_aborted_is_found_whichever_version_wrote_its_items(operations: Any, draw: Any) -> None:
+def test_aborted_transactions_are_found_in_items_of_either_version(operations: Any, draw: Any) -> None:
     """Pages and the listing of segments equal a model, with every class of lengths in use."""
     segments, aborted, shown = in_turn(operations)
     with closing(serve()) as service, small_numbers():

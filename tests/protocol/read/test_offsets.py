@@ -33,7 +33,7 @@ def log_of(service: Service) -> LogBuilder:
     return LogBuilder(topic_id=service.topic_id())
 
 
-def test_offsets_tell_bounds_epoch_and_access(service: Service) -> None:
+def test_offsets_have_bounds_epoch_and_access(service: Service) -> None:
     assert service.log.partitions.offsets(TOPIC, 0) == Offsets(Bounds(0, 0, 0), -1, "Shared", 0)
     log = log_of(service)
     log.add(data("a"))
@@ -68,7 +68,7 @@ def test_a_next_offset_never_goes_back_and_knows_what_others_appended(service: S
     st.lists(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=3), min_size=1, max_size=3), max_size=12),
     st.data(),
 )
-def test_the_first_record_at_or_after_a_time_is_found_whatever_the_order_of_times(segments: Any, draw: Any) -> None:
+def test_the_first_record_at_or_after_a_time_is_found_in_any_order_of_times(segments: Any, draw: Any) -> None:
     """It equals a look at every record: clients' times jump to and fro, and the log start may lie inside a batch."""
     with closing(serve()) as service:
         log = LogBuilder(topic_id=service.log.topics.create(TOPIC).topic_id)
@@ -117,7 +117,7 @@ def test_a_search_by_time_is_no_scan(service: Service) -> None:
 # Segments
 
 
-def test_segments_are_told_with_what_a_reader_needs_to_fetch_them(service: Service) -> None:
+def test_segments_are_listed_with_all_that_a_reader_needs_to_fetch_them(service: Service) -> None:
     log = log_of(service)
     log.add(data("a", "b"), marker(0x80))
     log.add(data("c"), origin="us", replicated=Replicated("t", 9, 1))
@@ -137,7 +137,7 @@ def test_segments_are_told_with_what_a_reader_needs_to_fetch_them(service: Servi
     assert [s.base_offset for s in own.segments] == [0, 4]
 
 
-def test_a_page_of_nothing_but_records_of_here_is_told_by_its_ends(service: Service) -> None:
+def test_a_page_of_local_records_only_is_listed_from_the_metadata_at_both_ends(service: Service) -> None:
     for n in range(60):
         append(service.log, *("v" for _ in range(1 + n % 3)))
     reader = service.another()
@@ -158,7 +158,7 @@ def test_a_page_of_nothing_but_records_of_here_is_told_by_its_ends(service: Serv
 
 @pytest.mark.parametrize("with_marker", [False, True])
 @pytest.mark.parametrize("missing", [0, 4, 9])
-def test_a_segment_that_is_missing_from_a_page_is_told(service: Service, missing: int, with_marker: bool) -> None:
+def test_a_segment_that_is_missing_from_a_page_is_reported(service: Service, missing: int, with_marker: bool) -> None:
     log = log_of(service)
     for n in range(12):
         log.add(*([marker(0x80)] if with_marker and n == 7 else [data("a", "b")]))
@@ -169,11 +169,11 @@ def test_a_segment_that_is_missing_from_a_page_is_told(service: Service, missing
     service.objects.delete(keys.segment_key(service.topic_id(), 0, gone.base_offset))
     with pytest.raises(errors.CorruptLogError) as refusal:
         reader.partitions.segments(TOPIC, 0, offset=0, limit=10)
-    told = int(str(refusal.value).rpartition("offset=")[2])
-    assert gone.base_offset <= told < gone.next_offset
+    reported = int(str(refusal.value).rpartition("offset=")[2])
+    assert gone.base_offset <= reported < gone.next_offset
 
 
-def test_what_came_while_a_page_was_listed_is_not_mistaken_for_its_end(
+def test_a_segment_appended_during_a_listing_is_not_taken_for_its_end(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):

@@ -224,7 +224,7 @@ def test_a_read_goes_on_where_the_objects_below_the_log_start_are_gone(service: 
 # What is in an answer
 
 
-def test_what_was_acknowledged_before_a_read_is_in_its_answer_from_every_process(service: Service) -> None:
+def test_records_acknowledged_before_a_read_are_in_its_answer_from_every_process(service: Service) -> None:
     logs = [service.log, service.another(), service.another()]
     for n in range(12):
         append(logs[n % 3], "v")
@@ -233,7 +233,7 @@ def test_what_was_acknowledged_before_a_read_is_in_its_answer_from_every_process
             assert (len(page.records), page.bounds.next_offset) == (n + 1, n + 1)
 
 
-def test_what_a_trim_answered_holds_for_every_read_that_begins_afterwards(service: Service) -> None:
+def test_every_read_after_a_trims_answer_begins_at_the_log_start(service: Service) -> None:
     append(service.log, *"abc")
     other = service.another()
     read(other)
@@ -243,7 +243,7 @@ def test_what_a_trim_answered_holds_for_every_read_that_begins_afterwards(servic
     assert read(other, 2).bounds.log_start_offset == 2
 
 
-def test_what_a_delete_answered_holds_for_every_read_that_begins_afterwards(service: Service) -> None:
+def test_every_read_after_a_deletes_answer_finds_no_topic(service: Service) -> None:
     append(service.log, "a")
     other = service.another()
     read(other)
@@ -255,7 +255,7 @@ def test_what_a_delete_answered_holds_for_every_read_that_begins_afterwards(serv
 
 
 @pytest.mark.parametrize("store", ["objects", "items"])
-def test_an_end_that_cannot_be_looked_at_is_not_told_from_memory(service: Service, store: str) -> None:
+def test_an_end_that_cannot_be_verified_is_not_answered_from_memory(service: Service, store: str) -> None:
     append(service.log, "a")
     read(service.log)
     getattr(service, store).always("get", is_unavailable)
@@ -518,7 +518,7 @@ def test_a_long_poll_on_a_topic_that_is_deleted_ends(live_service: Service) -> N
     assert in_time(started)
 
 
-def test_a_trim_past_a_waiting_reader_is_told_to_it(live_service: Service) -> None:
+def test_a_trim_past_a_waiting_reader_fails_its_read(live_service: Service) -> None:
     append(live_service.log, "a")
     other = live_service.another()
     gate = Gate()

@@ -96,7 +96,7 @@ def test_a_page_at_the_tail_is_asked_for_no_segment_more(
     assert rounds == [{"items.get": 1, "objects.get": 1}]
 
 
-def test_what_was_listed_while_others_appended_is_not_used(
+def test_a_listing_made_while_others_append_is_not_used(
     service: Service, reader: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A listing of a growing log may show a key and lack the one before it."""
@@ -125,7 +125,7 @@ def test_of_an_old_look_nothing_is_fetched_ahead(service: Service, max_records: 
     assert page.records[0].value == b"h"
 
 
-def test_what_cannot_be_fetched_ahead_is_read_by_the_page(service: Service, reader: Log) -> None:
+def test_a_segment_that_cannot_be_fetched_ahead_is_read_by_the_page(service: Service, reader: Log) -> None:
     failed: list[bool] = []
 
     def once(call: Callable[[], Any]) -> Any:

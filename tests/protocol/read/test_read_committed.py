@@ -39,14 +39,14 @@ def test_the_stable_offset_follows_the_open_transactions_of_two_producers(servic
     assert values(page) == ["d", "e", "f"]
 
 
-def test_what_another_open_transaction_holds_back_of_a_committed_one_follows_at_its_end(service: Service) -> None:
+def test_committed_records_held_back_by_an_open_transaction_follow_at_its_end(service: Service) -> None:
     log = made(service, [in_(7, "a")], [in_(8, "held")], [in_(7, "b", sequence=1)], [commit(7)])
     assert values(read(service.log)) == ["a"]
     store(service, log, abort(8))
     assert values(read(service.log)) == ["a", "b"]
 
 
-def test_of_one_producer_the_aborted_and_then_the_committed_stand_in_one_page(service: Service) -> None:
+def test_aborted_and_committed_transactions_of_one_producer_are_in_one_page(service: Service) -> None:
     made(service, [in_(7, "a"), abort(7), in_(7, "b", epoch=1), commit(7, 2), in_(7, "c", epoch=2), abort(7, 3)])
     assert values(read(service.log)) == ["b"]
     assert read(service.log).position == 6

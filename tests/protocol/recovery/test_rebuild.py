@@ -135,7 +135,7 @@ def lose_and_create_again(service: Service) -> str:
     return older
 
 
-def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_under_a_fresh_one(service: Service) -> None:
+def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_gets_a_fresh_one(service: Service) -> None:
     """A lost topic was created again before the rebuild: nothing becomes unreachable."""
     for n in range(10):
         append(service.log, f"old{n}", producer=(3, 0, n))
@@ -148,10 +148,10 @@ def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_unde
     context = Context(service.objects.store, items, service.runtime, REGION)
     found = rebuild(context)
     assert (found.topics, found.partitions, found.segments, found.records) == (2, 3, 11, 11)
-    told = [
+    names = [
         (one.name, one.topic.name, one.topic.topic_id, one.topic.created_at, one.records) for one in found.namesakes
     ]
-    assert told == [(TOPIC, TOPIC, newer, created_at + 1_000, 1), (TOPIC, fresh, older, created_at, 10)]
+    assert names == [(TOPIC, TOPIC, newer, created_at + 1_000, 1), (TOPIC, fresh, older, created_at, 10)]
     log = Log(service.objects.store, items, service.runtime, region=REGION)
     assert [(topic.name, topic.topic_id) for topic in log.topics.list()[0]] == [(TOPIC, newer), (fresh, older)]
     page = log.partitions.read(fresh, 0, ReadRequest(offset=0))
@@ -169,7 +169,7 @@ def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_unde
     items.close()
 
 
-def test_a_fresh_name_is_legal_and_nobody_elses(service: Service) -> None:
+def test_a_fresh_name_is_legal_and_unique(service: Service) -> None:
     longest = "n" * limits.TOPIC_NAME_CHARS_MAX
     lives = [service.log.topics.create(longest).topic_id]
     for _ in range(2):
@@ -190,7 +190,7 @@ def test_a_fresh_name_is_legal_and_nobody_elses(service: Service) -> None:
     items.close()
 
 
-def test_segments_without_a_topic_object_are_told(service: Service) -> None:
+def test_segments_without_a_topic_object_are_reported(service: Service) -> None:
     append(service.log, "a")
     topic_id = service.topic_id()
     service.objects.store.delete(keys.topic_key(topic_id, 0))

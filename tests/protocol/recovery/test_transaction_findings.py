@@ -87,7 +87,7 @@ def test_an_open_transaction_that_no_coordinator_will_end_here_is_reported(
     assert finding.endswith("producer_id=7 producer_epoch=3 first_offset=1")
 
 
-def test_what_ended_while_verify_ran_is_no_finding(service: Service) -> None:
+def test_a_transaction_that_ends_during_verify_is_no_finding(service: Service) -> None:
     """Its marker is durable before its transaction is complete, so a second look at the log shows it."""
     builder = build(service, batch(7, 3))
 

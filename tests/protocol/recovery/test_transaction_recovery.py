@@ -88,7 +88,7 @@ def transactions(context: Context) -> dict[str, TransactionItem]:
     return found
 
 
-def test_what_is_open_is_aborted_wherever_it_is_open(service: Service) -> None:
+def test_an_open_transaction_is_aborted_in_every_log(service: Service) -> None:
     """With the bumped epoch, under an id of its own that the item of its producer id leads to."""
     build(
         service,
@@ -125,7 +125,7 @@ def test_what_is_open_is_aborted_wherever_it_is_open(service: Service) -> None:
     ],
     ids=["its commit", "its abort", "the commit before", "another producer's commit"],
 )
-def test_what_one_log_shows_committed_is_committed_in_all(service: Service, ended: Part, state: str) -> None:
+def test_a_transaction_committed_in_one_log_is_committed_in_all(service: Service, ended: Part, state: str) -> None:
     """A reader may have seen that part of it."""
     first = [batch(7, 2), outcome(7, 3, is_commit=True)]
     build(service, {(TOPIC, 0): [*first, batch(7, 3)], (OTHER, 0): [batch(9, 3), ended], (TOPIC, 1): [batch(7, 3)]})
@@ -135,7 +135,7 @@ def test_what_one_log_shows_committed_is_committed_in_all(service: Service, ende
     assert [(one.topic, one.partitions) for one in item.partitions] == [(TOPIC, (0, 1))]
 
 
-def test_transactions_that_were_decided_together_may_end_apart_and_what_was_committed_once_is_forgotten(
+def test_transactions_decided_together_may_end_apart_and_their_version_is_forgotten(
     service: Service,
 ) -> None:
     """I26's one exception: the items were lost after the decision, and only one member has a marker in any log."""
@@ -180,7 +180,7 @@ def test_a_producer_id_that_was_open_at_two_epochs_leads_to_the_first(service: S
     assert known.transactional_id == "recovered-7-3"
 
 
-def test_what_is_open_below_a_state_object_is_found(service: Service) -> None:
+def test_a_transaction_open_below_a_state_object_is_found(service: Service) -> None:
     build(service, {(TOPIC, 0): [batch(7, 3), data("a"), data("b")]})
     service.log.partitions.trim(TOPIC, 0, 2)
     service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 0))
@@ -188,7 +188,7 @@ def test_what_is_open_below_a_state_object_is_found(service: Service) -> None:
     assert transactions(context)["recovered-7-3"].partitions[0].partitions == (0,)
 
 
-def test_what_a_deleted_topic_has_open_is_not_named(service: Service) -> None:
+def test_open_transactions_of_a_deleted_topic_are_not_recovered(service: Service) -> None:
     build(service, {(OTHER, 0): [batch(7, 3)], (TOPIC, 0): [batch(8, 3)]})
     service.log.topics.delete(OTHER)
     context, _ = rebuilt(service)

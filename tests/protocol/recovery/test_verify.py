@@ -236,7 +236,7 @@ def test_each_single_flipped_bit_of_a_segment_is_found(
         for body in flipped(segment.body):
             assert is_found(body, strings), body
         for name, value in strings.items():
-            others = {other: told for other, told in strings.items() if other != name}
+            others = {other: value for other, value in strings.items() if other != name}
             for text in flipped(name.encode()):
                 if text.lower() != name.encode():  # except its case, which S3 may change
                     assert is_found(segment.body, {**others, text.decode("latin-1"): value}), text
@@ -299,7 +299,7 @@ def test_damage_in_a_later_range_does_not_hide_what_is_missing_before_it(service
 
 
 @pytest.mark.parametrize("change", [lambda body: body[:-1], lambda body: body.replace(b'"head"', b'"heat"')])
-def test_a_stored_fold_that_cannot_be_read_is_told(service: Service, change: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_state_object_is_reported(service: Service, change: Callable[[bytes], bytes]) -> None:
     service.log.partitions.trim(TOPIC, 0, 20)
     key = keys.state_key(service.topic_id(), 0, 20)
     body = service.objects.store.get(key).body
@@ -346,7 +346,7 @@ def test_a_listing_that_lacks_a_key_before_others_is_no_damage(
     assert verified(service).broken_at == keys.parse_segment_key(late)[2]
 
 
-def test_what_was_collected_while_it_was_verified_is_no_damage(service: Service) -> None:
+def test_segments_collected_during_verify_are_no_damage(service: Service) -> None:
     """The process was frozen amid its walk, and met a hole or a late create where the log start has passed."""
 
     def frozen(some: Iterator[Range]) -> Iterator[Checked]:

@@ -104,7 +104,7 @@ def test_the_records_of_a_suspended_region_go_on_while_it_answers(world: RegionW
     assert numbers(world["a"], "c") == [("c1", 1)]
 
 
-def test_the_own_link_goes_on_afterwards_as_if_it_had_taken_all_itself(world: RegionWorld) -> None:
+def test_the_direct_source_goes_on_where_the_relay_ended(world: RegionWorld) -> None:
     world["c"].append("c1", "c2")
     world["a"].pull()
     for n in range(3, 6):
@@ -211,7 +211,7 @@ def trim_to_c3(world: RegionWorld) -> None:
     world["b"].log.partitions.trim(TOPIC, 0, world["b"].segments()[-1].base_offset)
 
 
-def test_a_skip_that_is_trimmed_while_it_is_looked_for_is_none_that_is_not_there(world: RegionWorld) -> None:
+def test_a_skip_trimmed_during_the_search_is_not_taken_for_absent(world: RegionWorld) -> None:
     """The log start moves between the answer for c's segments and the one for b's own markers."""
     skip_of_c2(world)
     lose(world, "c")

@@ -49,8 +49,8 @@ def test_each_record_has_its_origins_number(service: Service, log: LogBuilder) -
     found = read(service)
     assert len(found) == 13
     for record in found:
-        told = (record.value or b"").decode()
-        region, _, number = told.rpartition(" ")
+        text = (record.value or b"").decode()
+        region, _, number = text.rpartition(" ")
         assert (record.origin, record.origin_topic_id, record.number) == (
             region.removesuffix("'") or REGION,
             lives[region or REGION],

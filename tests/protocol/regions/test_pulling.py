@@ -65,7 +65,7 @@ def numbers(region: Region, of: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
-def test_a_batch_arrives_as_it_was_encoded_whatever_its_codec(world: RegionWorld, codec: Any, time: str) -> None:
+def test_a_batch_of_any_codec_arrives_as_it_was_encoded(world: RegionWorld, codec: Any, time: str) -> None:
     world["a"].log.topics.alter(TOPIC, config={"message.timestamp.type": time})
     records = [
         Record(None, b"k"),
@@ -105,7 +105,7 @@ def test_records_arrive_in_order_with_their_numbers_and_their_region(world: Regi
     assert origin.chain == world["a"].segments()[-1].metadata.chain
 
 
-def test_what_was_pulled_is_not_pulled_back(world: RegionWorld) -> None:
+def test_pulled_records_are_not_pulled_back(world: RegionWorld) -> None:
     world["a"].append("a1")
     world["b"].append("b1")
     world.settle()

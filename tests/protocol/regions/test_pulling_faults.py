@@ -114,7 +114,7 @@ def test_a_source_that_counts_more_own_records_than_its_log_has_offsets_gives_no
     assert world["b"].pull().took_records == 1
 
 
-def test_a_gap_of_more_records_than_offsets_is_none_and_cannot_be_skipped(world: RegionWorld) -> None:
+def test_a_gap_of_more_records_than_offsets_is_a_problem_and_cannot_be_skipped(world: RegionWorld) -> None:
     world["a"].append("a1")
     world["b"].pull()
     peer = world["b"].peers["a"]
@@ -170,7 +170,7 @@ def test_nothing_is_taken_of_a_body_that_is_damaged(world: RegionWorld, name: st
     assert world["b"].pull().took_records == 2
 
 
-def test_what_comes_before_a_damaged_segment_is_taken(world: RegionWorld) -> None:
+def test_segments_before_a_damaged_one_are_pulled(world: RegionWorld) -> None:
     for n in range(4):
         world["a"].append(f"a{n}")
     peer = world["b"].peers["a"]
@@ -427,8 +427,8 @@ def test_records_that_cannot_be_taken_because_of_a_gap_count_as_lag(world: Regio
         world["a"].append(f"a{n}")
     world["a"].log.partitions.trim(TOPIC, 0, 2)
     world["b"].log.replication.run(TOPIC, 0)
-    (told,) = world["b"].log.replication.status(TOPIC).regions
-    assert (told.lag_records, told.connected) == (0, True), "before the first contact there is no gap"
+    (region,) = world["b"].log.replication.status(TOPIC).regions
+    assert (region.lag_records, region.connected) == (0, True), "before the first contact there is no gap"
     world["a"].append("a3")
     world["b"].peers["a"].is_down = True
     world["a"].append("a4")
@@ -439,7 +439,7 @@ def test_records_that_cannot_be_taken_because_of_a_gap_count_as_lag(world: Regio
         log.replication.run(TOPIC, 0)
         status = log.replication.status(TOPIC)
         assert [gap.records for gap in status.gaps] == [1]
-        assert [told.lag_records for told in status.regions] == [2]
+        assert [region.lag_records for region in status.regions] == [2]
 
 
 @pytest.mark.parametrize("values", [["z0"], ["z0", "z1", "z2", "z3"]], ids=["shorter", "replaced"])
@@ -455,9 +455,9 @@ def test_a_source_of_another_history_is_connected_and_is_asked_for_no_snapshot(
     for _ in range(3):
         world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
         log.replication.run(TOPIC, 0)
-        (told,) = log.replication.status(TOPIC).regions
-        assert (told.connected, told.last_seen_at) == (True, world.runtime.now_ms())
-        assert "another history" in (told.problem or "")
+        (region,) = log.replication.status(TOPIC).regions
+        assert (region.connected, region.last_seen_at) == (True, world.runtime.now_ms())
+        assert "another history" in (region.problem or "")
     assert log.replication.status(TOPIC).pending == []
 
 
@@ -568,8 +568,8 @@ def test_a_batch_that_no_producer_may_send_stops_its_link_until_it_is_skipped(wo
         replication.skip(TOPIC, 0, "a", after)
     assert replication.run(TOPIC, 0).took_records == 2
     assert world["b"].values()[-2:] == ["a3", "a4"]
-    (told,) = replication.status(TOPIC).regions
-    assert (told.problem, told.lag_records) == (None, 0)
+    (region,) = replication.status(TOPIC).regions
+    assert (region.problem, region.lag_records) == (None, 0)
     position = world["b"].origin("a")
     assert position is not None
     assert (position.next_offset, position.count) == (after + 2, 5 + records)
@@ -620,14 +620,14 @@ def test_a_problem_with_what_follows_the_position_stays_until_it_is_gone(world: 
         next_ms = world["b"].log.replication.run(TOPIC, 0).next_ms
         assert next_ms is not None
         pauses.append(next_ms)
-        (told,) = world["b"].log.replication.status(TOPIC).regions
-        assert "CRC" in (told.problem or "")
+        (region,) = world["b"].log.replication.status(TOPIC).regions
+        assert "CRC" in (region.problem or "")
         world.runtime.advance(next_ms)
     assert pauses == [1_000, 2_000, 4_000, 8_000]
     peer.body_seen = lambda body: body
     world["b"].log.replication.run(TOPIC, 0)
-    (told,) = world["b"].log.replication.status(TOPIC).regions
-    assert told.problem is None
+    (region,) = world["b"].log.replication.status(TOPIC).regions
+    assert region.problem is None
 
 
 # Markers
@@ -664,7 +664,7 @@ def test_a_marker_that_travels_and_cannot_be_read_stops_the_link(world: RegionWo
 
 
 @pytest.mark.parametrize("size", [0, 5, 8])
-def test_a_marker_that_ends_too_early_stops_its_own_link_alone(size: int) -> None:
+def test_a_truncated_marker_stops_only_its_source(size: int) -> None:
     def cut(offset: int, epoch: int, now_ms: int) -> bytes:
         body = marker(control.SUBSCRIPTION_UPDATE, {"updates": []})(offset, epoch, now_ms)
         return batch.assemble(batch.parse_header(body), body[batch.HEADER_BYTES :][:size])

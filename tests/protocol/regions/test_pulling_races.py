@@ -169,7 +169,7 @@ def test_a_lease_lapses_and_the_next_process_goes_on(world: RegionWorld) -> None
     assert world["b"].pull().took_records == 1
 
 
-def test_a_lease_of_a_clock_that_is_hours_ahead_is_none(world: RegionWorld) -> None:
+def test_a_lease_of_a_clock_that_is_hours_ahead_is_ignored(world: RegionWorld) -> None:
     world.runtime.wall_ms += 7_200_000
     assert link(world["b"]).enter()
     world.runtime.wall_ms -= 7_200_000

@@ -58,10 +58,10 @@ def test_an_acknowledgement_moves_the_cursor_elsewhere() -> None:
 
 def test_the_acknowledgement_itself_sends_the_update() -> None:
     regions = both()
-    told = len(regions.updates("a"))
+    before = len(regions.updates("a"))
     regions.acknowledge("a", last(regions, "a"))
     (update,) = regions.updates("a")[-1].updates
-    assert (len(regions.updates("a")), update.subscription, list(update.positions)) == (told + 1, SUB, ["b"])
+    assert (len(regions.updates("a")), update.subscription, list(update.positions)) == (before + 1, SUB, ["b"])
     assert regions.cursor("a").cache.due is None
     regions.pull("b", "a")
     regions.tick("b")
@@ -114,7 +114,7 @@ def test_commits_and_seeks_move_the_cursor_elsewhere(move: Any) -> None:
     assert (len(regions.unread("a")), regions.unread("b")) == (6, [])  # backwards moves no other region
 
 
-def test_what_is_acknowledged_out_of_order_arrives_once_the_rest_is() -> None:
+def test_individual_acknowledgements_arrive_once_the_earlier_ones_are_there() -> None:
     regions = both()
     end = last(regions, "a")
     individual = Acknowledgement(None, [end])
@@ -159,7 +159,7 @@ def test_a_subscription_exists_elsewhere_before_anything_is_acknowledged() -> No
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_to_tell_of_a_subscription_undoes_no_change_that_came_meanwhile(*, is_deleted: bool) -> None:
+def test_an_announced_subscription_keeps_concurrent_changes(*, is_deleted: bool) -> None:
     """The UPDATE is in the log. Which regions it was for is noted only in the item that it was made from."""
     regions = Ticking.of("a", "b")
     regions.subscribe("a")
@@ -461,7 +461,7 @@ def test_an_update_whose_write_must_be_sent_again_takes_the_room_of_one(monkeypa
     assert names(regions, "b") == ["one", "two"]
 
 
-def test_subscriptions_that_updates_made_expire_unless_they_are_told_again_or_used() -> None:
+def test_subscriptions_made_by_updates_expire_unless_announced_again_or_used() -> None:
     regions = Ticking.of("a", "b")
     regions.subscribe("a", subscription="honest")
     regions.settle()
@@ -477,8 +477,8 @@ def test_subscriptions_that_updates_made_expire_unless_they_are_told_again_or_us
         assert ("junk" in names(regions, "b")) == (day < 30)
         assert {"honest", "used", "taken"} <= {*names(regions, "b")}
         regions.world.runtime.advance(5 * DAY_MS)
-    told = [one.subscription for page in regions.updates("a") for one in page.updates]
-    assert told.count("honest") == 4, "when it was made, and at the first look after each week"
+    announced = [one.subscription for page in regions.updates("a") for one in page.updates]
+    assert announced.count("honest") == 4, "when it was made, and at the first look after each week"
     regions["a"].log.subscriptions.unsubscribe(TOPIC, "honest")
     regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
     regions.settle()
@@ -572,7 +572,7 @@ def test_they_expire_also_once_no_other_region_is_left() -> None:
     assert regions.subscription("b") is None
 
 
-def test_what_an_older_version_made_does_not_expire() -> None:
+def test_subscriptions_of_an_older_version_do_not_expire() -> None:
     regions = both()
     known = regions.subscription("b")
     assert known is not None

@@ -93,7 +93,7 @@ def test_a_snapshot_is_let_in_from_its_local_offset_on_and_once() -> None:
     assert check(log, SnapshotEntry("unknown", "abc")) == Outdated()
 
 
-def test_a_snapshot_that_an_earlier_answer_left_open_says_so() -> None:
+def test_a_snapshot_left_open_by_an_earlier_answer_is_not_final() -> None:
     log = RegionLog()
     log.takes("c", "1")
     log.asks("s1", "b")

@@ -87,7 +87,7 @@ def test_an_operator_takes_a_snapshot_without_subscriptions_or_data() -> None:
         snapshots.start(regions.job("a"))
 
 
-def test_what_is_not_final_is_repeated_ever_more_slowly_until_it_is() -> None:
+def test_a_snapshot_that_is_not_final_is_requested_ever_more_slowly() -> None:
     """A record of b reaches a, and not c; then silence."""
     regions = Ticking.of("a", "b", "c")
     regions.subscribe("a")

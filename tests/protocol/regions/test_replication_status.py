@@ -125,9 +125,9 @@ def test_a_peer_that_is_away_is_asked_once_and_the_others_are_shown(world: Regio
     peer.calls.clear()
     _, regions = shown(world)
     assert peer.calls.total() == 1
-    told = regions["b"]
-    assert (told.connected, told.lag_records, told.lag_ms, told.last_seen_at) == (False, None, None, seen_at)
-    assert "is away" in (told.problem or "")
+    region = regions["b"]
+    assert (region.connected, region.lag_records, region.lag_ms, region.last_seen_at) == (False, None, None, seen_at)
+    assert "is away" in (region.problem or "")
     assert (regions["c"].connected, regions["c"].lag_records) == (True, 1)
     peer.is_down = False
     _, regions = shown(world)
@@ -153,9 +153,9 @@ def test_a_peer_whose_topic_does_not_name_this_region_is_not_connected(world: Re
 def test_a_name_in_an_older_item_that_is_no_peer_has_a_problem(world: RegionWorld) -> None:
     del world["a"].peers["c"]
     _, regions = shown(world)
-    told = regions["c"]
-    assert (told.connected, told.lag_records, told.last_seen_at) == (False, None, None)
-    assert "no peer of this name" in (told.problem or "")
+    region = regions["c"]
+    assert (region.connected, region.lag_records, region.last_seen_at) == (False, None, None)
+    assert "no peer of this name" in (region.problem or "")
 
 
 # Gaps
@@ -264,8 +264,8 @@ def test_suspending_and_resuming_change_item_and_object_once(world: RegionWorld)
     log = world["a"].log
     for change, is_suspended in ((log.replication.suspend, True), (log.replication.resume, False)):
         for _ in range(2):
-            told = change(TOPIC, "b")
-            assert (told.region, told.suspended, told.connected) == ("b", is_suspended, True)
+            status = change(TOPIC, "b")
+            assert (status.region, status.suspended, status.connected) == ("b", is_suspended, True)
         _, regions = shown(world)
         assert [one.suspended for one in regions.values()] == [is_suspended, False]
     topic_id = world["a"].service.topic_id()
@@ -286,9 +286,9 @@ def test_the_problem_of_a_suspended_region_names_the_peers_that_lack_its_records
     world["a"].peers["c"].is_down = True
     _, regions = shown(world)
     assert "lacks records" not in (regions["c"].problem or "")
-    told = world["a"].log.replication.suspend(TOPIC, "c")
-    assert "c is away" in (told.problem or "")
-    assert "b: the peer lacks records of the suspended region" in (told.problem or "")
+    status = world["a"].log.replication.suspend(TOPIC, "c")
+    assert "c is away" in (status.problem or "")
+    assert "b: the peer lacks records of the suspended region" in (status.problem or "")
     world["a"].peers["c"].is_down = False
     world["c"].append("7")
     assert pull(world, "b", "c") == 1
@@ -300,7 +300,7 @@ def test_the_problem_of_a_suspended_region_names_the_peers_that_lack_its_records
     assert "lacks records" not in (regions["c"].problem or "")
 
 
-def test_the_peers_of_a_suspended_region_are_asked_from_where_the_replicator_came_and_not_for_each_request(
+def test_peers_of_a_suspended_region_are_asked_once_from_the_replicators_position(
     world: RegionWorld,
 ) -> None:
     for number in (0, 1):
@@ -319,11 +319,11 @@ def test_the_peers_of_a_suspended_region_are_asked_from_where_the_replicator_cam
 
 
 @pytest.mark.parametrize(
-    ("region", "told"), [("a", "name another one"), ("x", "no such region"), ("x" * 9_000, "no such")]
+    ("region", "expected"), [("a", "name another one"), ("x", "no such region"), ("x" * 9_000, "no such")]
 )
-def test_only_another_region_of_the_topic_can_be_suspended(world: RegionWorld, region: str, told: str) -> None:
+def test_only_another_region_of_the_topic_can_be_suspended(world: RegionWorld, region: str, expected: str) -> None:
     for change in (world["a"].log.replication.suspend, world["a"].log.replication.resume):
-        with pytest.raises(errors.InvalidRequestError, match=told) as refusal:
+        with pytest.raises(errors.InvalidRequestError, match=expected) as refusal:
             change(TOPIC, region)
         assert (refusal.value.field, len(refusal.value.detail) < 200) == ("region", True)
 
@@ -340,15 +340,15 @@ def test_a_region_that_is_removed_is_suspended_no_longer(world: RegionWorld) -> 
 # Snapshots
 
 
-def test_a_snapshot_has_one_id_in_every_partition_and_waits_for_the_regions_that_are_not_suspended(
+def test_a_snapshot_has_one_id_in_every_partition_and_waits_for_active_regions(
     world: RegionWorld,
 ) -> None:
     log = world["a"].log
     log.replication.suspend(TOPIC, "c")
     snapshot_id = log.replication.snapshot(TOPIC)
     status, _ = shown(world)
-    told = [(one.snapshot_id, one.partition, one.started_at, one.waiting_for) for one in status.pending]
-    assert told == [(snapshot_id, number, world.runtime.now_ms(), ["b"]) for number in (0, 1)]
+    pending = [(one.snapshot_id, one.partition, one.started_at, one.waiting_for) for one in status.pending]
+    assert pending == [(snapshot_id, number, world.runtime.now_ms(), ["b"]) for number in (0, 1)]
     log.replication.suspend(TOPIC, "b")
     with pytest.raises(errors.InvalidRequestError) as refusal:
         log.replication.snapshot(TOPIC)
@@ -398,7 +398,7 @@ def test_a_claim_above_what_the_third_region_itself_shows_is_the_claimers_proble
         assert [one.waiting_for for one in shown(world)[0].pending if one.partition == 0] == [[]]
 
 
-def test_what_a_third_region_shows_and_is_not_here_yet_is_nobodys_problem(world: RegionWorld) -> None:
+def test_records_of_a_third_region_that_are_not_here_yet_are_no_problem(world: RegionWorld) -> None:
     world["a"].log.replication.snapshot(TOPIC)
     claims(world, "c")
     world["c"].append("1", "2")
@@ -452,7 +452,7 @@ def test_snapshots_of_a_topic_with_a_partition_that_the_others_lack_are_complete
     assert {one.partition for one in status.snapshots} == {0, 1}
 
 
-def test_a_region_that_does_not_answer_is_asked_where_it_was_last_known_to_have_the_partition(
+def test_a_silent_region_is_asked_in_the_partitions_that_it_was_known_to_have(
     world: RegionWorld,
 ) -> None:
     log = world["a"].log

@@ -219,7 +219,7 @@ def test_a_quiet_region_beside_a_busy_one_costs_no_call_for_what_was_folded(serv
     assert service.count() - before == {"items.get": 1, "objects.get": 1, "objects.list": 1}
 
 
-def test_what_was_looked_at_once_costs_nothing_again(service: Service) -> None:
+def test_segments_that_were_read_once_cost_nothing_again(service: Service) -> None:
     log = log_of(service)
     for n in range(40):
         add_theirs(log, count=n + 1)
@@ -289,7 +289,7 @@ SEGMENTS = st.tuples(st.none(), OWN_PARTS) | st.tuples(st.sampled_from(["us", "a
 
 @tries(25)
 @given(st.lists(SEGMENTS, min_size=1, max_size=14), st.data())
-def test_every_segment_that_travels_is_shown_once_whatever_the_log_start(
+def test_every_replicated_segment_is_listed_once_for_any_log_start(
     made: list[tuple[str | None, list[Part]]], draw: Any
 ) -> None:
     """It equals a look at every batch: whatever was trimmed, and whatever the process remembers."""

@@ -87,14 +87,14 @@ def test_the_offsets_of_a_group_are_the_marks_of_its_subscriptions(topics: Servi
     assert consumers.committed(GROUP, topic=TOPIC, partition=0) == ([CommittedOffset(TOPIC, 0, 4, "")], False)
 
 
-def test_what_was_never_committed_is_nothing_and_unknown_places_are_told(topics: Service) -> None:
+def test_without_commits_there_are_no_offsets_and_unknown_partitions_are_errors(topics: Service) -> None:
     assert committed(topics.log) == committed(topics.log, topic=TOPIC) == []
     for which in ({"topic": "nobody"}, {"topic": TOPIC, "partition": 3}):
         with pytest.raises(UnknownTopicOrPartitionError):
             committed(topics.log, **which)
 
 
-def test_a_mark_below_the_log_start_is_told_as_the_log_start(topics: Service) -> None:
+def test_a_committed_offset_below_the_log_start_is_answered_as_the_log_start(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 2))
     topics.log.partitions.trim(TOPIC, 0, 4)
     assert committed(topics.log) == committed(topics.log, topic=TOPIC, partition=0) == [(TOPIC, 0, 4)]
@@ -133,7 +133,7 @@ def test_a_commit_is_of_1_to_32_partitions(topics: Service) -> None:
     assert len(committed(topics.log)) == 32
 
 
-def test_a_commit_in_whose_way_too_many_owners_lapsed_is_told_to_be_smaller(service: Service) -> None:
+def test_a_commit_against_too_many_lapsed_owners_is_throttled(service: Service) -> None:
     """Each lapsed owner may come back until the commit is written: so none of their sessions may change."""
     names = [f"topic-{number}" for number in range(32)]
     for name in names:
@@ -178,7 +178,7 @@ def test_the_largest_commit_fits_one_transaction(topics: Service, monkeypatch: p
     def guard(topic: Any, partition: int, *_: Any) -> list[Check]:
         return [Check(ItemKey(topic.topic_id, str(partition)), None), session]
 
-    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *args: guard(*args))
     for number in range(32):
         topics.log.topics.create(f"t{number}")
     before = topics.count()["items.write"]
@@ -199,7 +199,7 @@ def test_an_owner_who_comes_to_one_partition_keeps_the_whole_commit_out(
             raise OwnerFencedError("another session owns it", resource="orders/1")
         return [Check(ownership, None)]
 
-    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *args: guard(*args))
     topics.items.store.write([Put(ownership, {}, 1, None)])  # between the judgement and the write
     with pytest.raises(OwnerFencedError):
         commit(topics.log, (TOPIC, 0, 5), (TOPIC, 1, 5), session_id="a")
@@ -222,7 +222,7 @@ def test_a_session_that_was_renewed_between_two_judgements_is_judged_again(
             topics.items.store.write([Put(session, {}, 2, 1)])
         return [Check(session, version)]
 
-    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *args: guard(*args))
     commit(topics.log, (TOPIC, 0, 5), (TOPIC, 1, 5))
     assert asked == [1, 2, 2, 2]
     assert len(committed(topics.log)) == 2
@@ -239,7 +239,7 @@ def test_a_commit_that_failed_is_made_once_more(topics: Service, fault: Any) -> 
 @pytest.mark.parametrize(
     ("fault", "error"), [(never_arrives, OutcomeUnknownError), (is_unavailable, StoreUnavailableError)]
 )
-def test_a_store_that_stays_away_is_told_for_what_it_is(
+def test_a_store_that_stays_away_is_an_error_of_its_kind(
     topics: Service, fault: Any, error: type[FencelineError]
 ) -> None:
     topics.items.always("write", fault)
@@ -262,7 +262,7 @@ def test_the_later_of_two_commits_stays(topics: Service) -> None:
     assert committed(other) == [(TOPIC, 0, 9), (TOPIC, 1, 9)]
 
 
-def test_what_a_deleted_topic_or_subscription_had_is_not_told(topics: Service) -> None:
+def test_offsets_of_a_deleted_topic_or_subscription_are_not_answered(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 5), (OTHER, 0, 5))
     topics.log.topics.delete(OTHER)
     assert committed(topics.log) == [(TOPIC, 0, 5)]
@@ -275,7 +275,7 @@ def test_what_a_deleted_topic_or_subscription_had_is_not_told(topics: Service) -
     assert committed(topics.log) == [(OTHER, 0, 0)]
 
 
-def test_cursors_that_a_dead_process_left_of_a_deleted_subscription_are_not_told(topics: Service) -> None:
+def test_leftover_cursors_of_a_deleted_subscription_are_not_answered(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 5))
     topics.items.plan("query", is_unavailable)  # leaves its cursors
     topics.log.subscriptions.unsubscribe(TOPIC, GROUP)
@@ -300,7 +300,7 @@ def test_offsets_that_a_transaction_decides_are_unstable(topics: Service) -> Non
     assert kept.value["pending"] == {"7": [0, 2, 9, ""]}
 
 
-def test_more_cursors_than_a_page_are_all_told(topics: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_cursors_than_a_page_are_all_answered(topics: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LIST_MAX", 2)
     for partition in range(3):
         commit(topics.log, (TOPIC, partition, 1), (OTHER, partition, 2))

@@ -166,9 +166,9 @@ def test_acknowledgements_move_the_mark_once_nothing_is_left_below(filled: Servi
 
 def test_an_offset_that_is_not_there_yet_is_refused_and_nothing_of_the_request_applied(filled: Service) -> None:
     for refused in (Acknowledgement(10), Acknowledgement(individual=[1, 10, 2]), Acknowledgement(2**63 - 1)):
-        with pytest.raises(OffsetOutOfRangeError) as told:
+        with pytest.raises(OffsetOutOfRangeError) as raised:
             filled.log.subscriptions.acknowledge(TOPIC, 0, NAME, refused)
-        assert (told.value.log_start_offset, told.value.next_offset) == (0, 10)
+        assert (raised.value.log_start_offset, raised.value.next_offset) == (0, 10)
     assert place(filled.log) == (0, [], 10)
 
 
@@ -195,7 +195,7 @@ def test_an_acknowledgement_that_changes_nothing_writes_nothing(filled: Service)
     assert filled.count()["items.write"] == before
 
 
-def test_unknown_places_are_told_and_nothing_is_made(filled: Service) -> None:
+def test_unknown_places_are_errors_and_nothing_is_made(filled: Service) -> None:
     consumers = filled.log.subscriptions
     with pytest.raises(UnknownTopicOrPartitionError):
         consumers.acknowledge(TOPIC, 1, NAME, Acknowledgement(0))
@@ -270,7 +270,7 @@ def test_acknowledged_markers_are_no_records_of_a_backlog(service: Service) -> N
     assert place(service.log) == (0, [(1, 13)], 1)
 
 
-def test_aborted_records_at_the_mark_are_not_read_and_others_are_undecided_to_who_asks_for_them(
+def test_aborted_records_at_the_mark_are_not_read_and_others_are_undecided(
     service: Service,
 ) -> None:
     with_transactions(service)
@@ -287,7 +287,7 @@ PARTS = st.sampled_from(["data", "marker", "aborted", "committed", "control"])
 
 @tries(25)
 @given(st.data())
-def test_marks_and_backlogs_are_what_a_look_at_every_offset_tells(draw: st.DataObject) -> None:
+def test_marks_and_backlogs_equal_a_count_over_every_offset(draw: st.DataObject) -> None:
     """Property: the mark is the first offset that is left, the backlog the number of data records that are left."""
     with closing(serve()) as service:
         service.log.topics.create(TOPIC)
@@ -402,7 +402,7 @@ def test_more_chunks_than_a_transaction_takes_are_made_before_and_deleted_after(
     assert items_left(service, chunks) == []
 
 
-def test_a_process_that_was_frozen_before_it_made_chunks_leaves_none_behind_a_subscriptions_end(
+def test_a_process_frozen_before_it_made_chunks_leaves_none_of_a_deleted_subscription(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process would ever delete them: the sweeper no longer knows that subscription."""
@@ -490,7 +490,7 @@ def test_a_write_that_failed_is_made_once_more_from_a_fresh_read(filled: Service
     ("fault", "error"),
     [(never_arrives, OutcomeUnknownError), (is_unavailable, StoreUnavailableError), (moves, ContendedError)],
 )
-def test_a_store_that_stays_away_is_told_for_what_it_is(
+def test_a_store_that_stays_away_is_an_error_of_its_kind(
     filled: Service, fault: Any, error: type[FencelineError]
 ) -> None:
     filled.items.always("write", fault)
@@ -649,7 +649,7 @@ class Recorder:
 @pytest.fixture
 def guard(filled: Service, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: made(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *args: made(*args))
     return made
 
 
@@ -732,7 +732,7 @@ def owner(log: Log) -> str:
     return session_id
 
 
-def test_the_owner_of_a_group_reads_and_acknowledges_and_nobody_else(filled: Service) -> None:
+def test_only_the_owner_of_a_group_reads_and_acknowledges(filled: Service) -> None:
     consumers, session_id = filled.log.subscriptions, owner(filled.log)
     assert offsets(read(filled.log, session_id=session_id)) == [*range(10)]
     assert consumers.acknowledge(TOPIC, 0, NAME, Acknowledgement(2), session_id=session_id) == 3
@@ -872,9 +872,7 @@ def test_many_cursors_are_made_before_the_subscription_is_there(wide: Service) -
 
 
 @pytest.mark.parametrize("dies_at", range(0, 14, 2))
-def test_who_dies_while_creating_leaves_all_or_nothing_and_the_sweeper_finds_the_rest(
-    wide: Service, dies_at: int
-) -> None:
+def test_a_death_during_a_creation_leaves_all_or_nothing_after_a_sweep(wide: Service, dies_at: int) -> None:
     def die() -> None:
         raise Died
 
@@ -976,7 +974,7 @@ def test_of_two_who_create_one_wins_and_the_other_finds_it(wide: Service) -> Non
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives])
-def test_a_creation_whose_answer_is_lost_is_told_as_made_here(service: Service, fault: Any) -> None:
+def test_a_creation_whose_answer_is_lost_is_answered_as_new(service: Service, fault: Any) -> None:
     append(service.log, "a")
     service.items.plan("write", fault)
     assert begin(service.log, at="latest") is True

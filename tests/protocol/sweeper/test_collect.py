@@ -189,7 +189,7 @@ def test_the_stores_time_is_asked_for_with_an_object_that_goes_again(trimmed: Se
     assert trimmed.objects.store.list(keys.CLOCK_PREFIX) == []
 
 
-def test_what_a_dead_process_left_of_asking_for_the_time_goes_later(trimmed: Service) -> None:
+def test_a_clock_object_of_a_dead_process_is_deleted_later(trimmed: Service) -> None:
     context = Context(trimmed.objects, trimmed.items, trimmed.runtime, REGION)
     trimmed.objects.plan("delete", is_unavailable)
     collect.store_now(context)

@@ -127,7 +127,7 @@ def test_an_appender_whose_clock_is_a_month_behind_takes_no_fresh_record(service
         assert service.another().partitions.offsets(TOPIC, 0).bounds.log_start_offset == 1
 
 
-def test_an_appender_whose_clock_is_ahead_keeps_what_lies_behind_until_that_time_is_old_or_size_takes_it(
+def test_a_segment_from_a_fast_clock_keeps_later_ones_until_its_time_or_size_retention(
     service: Service,
 ) -> None:
     clock = type(service.runtime)()
@@ -171,7 +171,7 @@ def test_a_walk_by_age_ends_with_its_run_and_the_next_run_goes_on(service: Servi
     assert log_starts == [33, 66, 80]
 
 
-def test_what_was_copied_lately_is_kept_though_it_was_appended_long_ago(service: Service) -> None:
+def test_a_recently_copied_segment_is_kept_though_it_was_appended_long_ago(service: Service) -> None:
     """A bucket was restored: Last-Modified is the copy's."""
     filled(service, 3)
     service.runtime.advance(3 * HOUR)
@@ -305,9 +305,7 @@ def test_a_producer_with_an_open_transaction_never_goes(service: Service) -> Non
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
-def test_who_comes_back_after_his_item_went_is_judged_as_unknown_and_then_known(
-    service: Service, *, is_warm: bool
-) -> None:
+def test_a_producer_whose_item_is_gone_is_unknown_once_and_then_known(service: Service, *, is_warm: bool) -> None:
     """A process that has the state, and the item's version, in memory goes on rightly, too."""
     service.log.topics.alter(TOPIC, config={"retention.ms": -1})
     append(service.log, "a", producer=(7, 3, 0))
@@ -345,7 +343,7 @@ def test_an_item_that_is_ahead_of_what_the_sweeper_folded_stays_though_its_time_
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
-def test_who_comes_back_while_he_is_looked_at_keeps_what_he_wrote(service: Service, *, is_saved: bool) -> None:
+def test_a_producer_that_comes_back_during_the_check_keeps_its_state(service: Service, *, is_saved: bool) -> None:
     """The item goes at the version that was read; what is not in it yet is folded after its absence."""
     append(service.log, "a", producer=(7, 0, 0))
     service.log.partitions.checkpoint(TOPIC, 0)
@@ -418,9 +416,9 @@ def left(service: Service, topic_id: str) -> list[str]:
     """
     objects, items = service.objects.store, service.items.store
     found = [line.key for prefix in keys.topic_id_prefixes(topic_id) for line in objects.list(prefix)]
-    told = objects.list(keys.topic_prefix(topic_id))
-    assert json.loads(objects.get(told[-1].key).body)["is_going"], "a rebuild would bring it back"
-    found += [line.key for line in told] if len(told) > 1 else []
+    listed = objects.list(keys.topic_prefix(topic_id))
+    assert json.loads(objects.get(listed[-1].key).body)["is_going"], "a rebuild would bring it back"
+    found += [line.key for line in listed] if len(listed) > 1 else []
     found += [item.key.sort for p in range(2) for item in items.query(keys.partition_items(topic_id, p))]
     return found + [item.key.sort for item in items.query(keys.GONE) if item.key.sort == topic_id]
 
@@ -434,11 +432,11 @@ def test_a_deleted_topic_is_emptied_after_the_grace_and_forgotten_after_another(
     assert left(service, topic_id) == everything
     service.runtime.advance(1)
     swept(service)
-    told = [*(keys.topic_key(topic_id, n) for n in range(3)), topic_id]
-    assert left(service, topic_id) == told
+    noted = [*(keys.topic_key(topic_id, n) for n in range(3)), topic_id]
+    assert left(service, topic_id) == noted
     service.runtime.advance(HOUR - 1)
     swept(service)
-    assert left(service, topic_id) == told
+    assert left(service, topic_id) == noted
     service.runtime.advance(1)
     swept(service)
     assert left(service, topic_id) == []
@@ -485,13 +483,13 @@ def test_a_run_that_emptied_a_life_and_died_makes_the_next_one_wait(service: Ser
     service.items.always("write", is_unavailable, topic_id)
     assert len(swept(service).problems) == 1
     service.items.always("write", None)
-    told = left(service, topic_id)
+    noted = left(service, topic_id)
     swept(service)
-    assert left(service, topic_id) == told == [*(keys.topic_key(topic_id, n) for n in range(3)), topic_id]
+    assert left(service, topic_id) == noted == [*(keys.topic_key(topic_id, n) for n in range(3)), topic_id]
 
 
 @pytest.mark.parametrize("kind", ["log", "state", "compacted"])
-def test_what_lands_when_all_is_forgotten_is_an_orphan_that_a_thorough_round_finds(service: Service, kind: str) -> None:
+def test_an_object_of_a_forgotten_topic_is_found_by_a_thorough_round(service: Service, kind: str) -> None:
     topic_id = deleted_life(service)
     for _ in range(3):
         swept(service)
@@ -612,8 +610,8 @@ def test_a_delete_that_was_finished_meanwhile_does_not_touch_the_next_life(servi
     service.objects.always("create", None)
     query, items = service.items.store.query, service.items
 
-    def then_it_is_over(*told: Any, **options: Any) -> Any:
-        found = query(*told, **options)
+    def then_it_is_over(*args: Any, **options: Any) -> Any:
+        found = query(*args, **options)
         if any(item.value["is_going"] for item in found if item.key.partition == keys.TOPICS):
             items.store.query = query  # type: ignore[method-assign]
             other = service.another()
@@ -710,7 +708,7 @@ def test_every_hour_a_round_is_thorough(service: Service) -> None:
     assert swept(service).is_thorough
 
 
-def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Service) -> None:
+def test_damage_in_one_partition_is_reported_and_delays_no_other(service: Service) -> None:
     builder = LogBuilder(topic_id=service.topic_id())
     builder.add(data("a"))
     builder.add(data("b"))
@@ -726,7 +724,7 @@ def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Serv
     assert report.is_whole
 
 
-def test_an_error_that_no_step_should_raise_is_told_by_its_place_and_holds_nothing_else_up(service: Service) -> None:
+def test_an_undocumented_error_is_reported_by_its_place_and_delays_no_other(service: Service) -> None:
     """A head that cannot be read raises one: also where it is looked at together with others."""
     service.log.topics.alter(TOPIC, partitions=3)
     for partition in range(3):
@@ -744,7 +742,7 @@ def test_an_error_that_no_step_should_raise_is_told_by_its_place_and_holds_nothi
     assert "secret" not in str(report.problems)
 
 
-def test_a_store_that_is_away_is_told(service: Service) -> None:
+def test_a_store_that_is_away_is_reported(service: Service) -> None:
     filled(service, 3)
     service.objects.always("list", is_unavailable, "log/")
     report = swept(service)
@@ -887,7 +885,7 @@ def test_a_run_ends_in_time_though_small_batches_decode_to_much_and_the_next_one
     assert head_of(service.items.store, service.topic_id("a")).compaction_horizon == 40
 
 
-def test_a_compaction_too_large_for_any_run_is_told_and_put_off_by_none(
+def test_a_compaction_too_large_for_any_run_is_reported_by_every_run(
     tables: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_COMPACTION_BYTES_MAX", 1)
@@ -905,8 +903,8 @@ class Longest:
         self.length = 0
         ask = getattr(store, operation)
 
-        def watched(*told: Any, **options: Any) -> Any:
-            found = ask(*told, **options)
+        def watched(*args: Any, **options: Any) -> Any:
+            found = ask(*args, **options)
             self.length = max(self.length, len(found))
             return found
 
@@ -1200,7 +1198,7 @@ def test_among_untouched_partitions_those_with_records_are_found(many: Service) 
     assert not any(bases(many, topic_id, p) for p in some)
 
 
-def test_where_nothing_is_kept_from_growing_heads_alone_tell_that_nothing_is_due(many: Service) -> None:
+def test_without_retention_heads_alone_show_that_nothing_is_due(many: Service) -> None:
     many.log.topics.alter(TOPIC, config={"retention.ms": -1})
     fill(many, TOPIC, range(100))
     many.runtime.advance(HOUR)

@@ -96,7 +96,7 @@ def test_a_prepared_transaction_is_finished_in_the_next_round(service: Service, 
     assert (committed(service), committed(service, 1)) == ((["orders0"], ["orders1"]) if is_commit else ([], []))
 
 
-def test_what_is_open_and_not_due_is_looked_at_once_in_a_run(service: Service) -> None:
+def test_an_open_transaction_that_is_not_due_is_read_once_in_a_run(service: Service) -> None:
     """Two calls for all that is open in a partition, and none for what another partition has shown."""
     names = [f"p{n}" for n in range(8)]
     for name in names:
@@ -111,7 +111,7 @@ def test_what_is_open_and_not_due_is_looked_at_once_in_a_run(service: Service) -
     assert len(looks) <= 5
 
 
-def test_what_a_run_remembers_of_producer_ids_is_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_remembers_a_bounded_number_of_producer_ids(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_FOUND_MAX", 3)
     some = [producer(service, f"p{n}", n % 4, (n + 1) % 4) for n in range(8)]
     settle(service)
@@ -124,7 +124,7 @@ def test_what_a_run_remembers_of_producer_ids_is_bounded(service: Service, monke
     assert swept(service).transactions == len(some)
 
 
-def test_what_was_appended_after_the_checkpoint_is_met_once_the_checkpoint_came_forward(service: Service) -> None:
+def test_a_transaction_after_the_checkpoint_is_found_once_the_checkpoint_moves(service: Service) -> None:
     """A process that died before it wrote any checkpoint: the run that writes it meets what is open there."""
     one = producer(service, "orders", 3)
     service.runtime.advance(2 * TIMEOUT_MS)
@@ -148,14 +148,14 @@ def test_a_transaction_in_trouble_delays_no_other_and_no_other_step(service: Ser
     service.objects.on_call = None
     assert (report.transactions, report.is_corrupt, report.is_whole) == (1, True, True)
     assert (bad.stored().state, good.stored().state) == (PREPARE_ABORT, COMPLETE_ABORT)
-    told = [problem for problem in report.problems if f"producer_id={bad.pair.producer_id}:" in problem]
-    assert len(told) == 1
+    reported = [problem for problem in report.problems if f"producer_id={bad.pair.producer_id}:" in problem]
+    assert len(reported) == 1
     assert report.log_starts >= 1, "the partition's other steps were taken"
     assert report.transactions_overdue == 0
 
 
 @pytest.mark.parametrize("is_prepared", [True, False])
-def test_what_stays_due_for_five_minutes_is_overdue_and_counted_once_in_a_run(
+def test_a_transaction_due_for_five_minutes_is_overdue_and_counted_once_in_a_run(
     service: Service, is_prepared: bool
 ) -> None:
     one = producer(service, "orders", 0, 1)
@@ -217,7 +217,7 @@ def hang(service: Service, *parts: Any, partition: int = 0) -> None:
     builder.store(service.objects.store)
 
 
-def test_what_hangs_is_told_at_each_round_and_never_ended(service: Service) -> None:
+def test_a_hanging_transaction_is_reported_in_each_round_and_never_ended(service: Service) -> None:
     hang(
         service,
         data("a", producer=(9, 4, 0), is_transactional=True),
@@ -234,7 +234,7 @@ def test_what_hangs_is_told_at_each_round_and_never_ended(service: Service) -> N
     assert (opened(service), outcomes(service)) == ([7, 9], [])
 
 
-def test_what_ended_after_the_checkpoint_does_not_hang(service: Service) -> None:
+def test_a_transaction_that_ended_after_the_checkpoint_does_not_hang(service: Service) -> None:
     """The head shows it open, its items say that it is past: the log is looked at once more."""
     one = producer(service, "orders", 0)
     settle(service)
@@ -266,7 +266,7 @@ def test_an_id_that_was_given_after_the_run_had_looked_does_not_hang(service: Se
 # Every id, hourly
 
 
-def test_what_is_open_nowhere_is_aborted_within_the_hour(service: Service) -> None:
+def test_a_transaction_without_records_is_aborted_within_the_hour(service: Service) -> None:
     """A partition was added and got no batch: no head shows it."""
     one = producer(service)
     one.add(0, 1)
@@ -410,7 +410,7 @@ def clock(service: Service, ahead_ms: int) -> FakeRuntime:
 
 
 @pytest.mark.parametrize("is_thorough", [False, True])
-def test_what_was_begun_by_a_clock_that_is_ahead_is_reported_and_ended_by_the_next_run(
+def test_a_transaction_begun_by_a_fast_clock_is_reported_and_ended_by_the_next_run(
     service: Service, is_thorough: bool
 ) -> None:
     """It would hold its readers for 30 days. Its time-out never counts from that time."""
@@ -441,7 +441,7 @@ def test_an_extension_by_a_clock_that_is_ahead_does_not_count_and_the_time_out_d
     assert one.stored().state == COMPLETE_ABORT
 
 
-def test_what_is_extended_as_far_as_it_may_be_is_no_time_ahead(service: Service) -> None:
+def test_a_transaction_extended_to_the_limit_is_not_ahead(service: Service) -> None:
     """I28: also by a clock that is ahead as far as clocks may be."""
     settle(service)
     off_ms = limits.TRANSACTION_AHEAD_MS
@@ -543,7 +543,7 @@ def test_the_store_is_asked_anew_for_what_is_read_later(service: Service, is_tho
     assert (report.transactions_ahead, one.stored().state) == (1, ONGOING)
 
 
-def test_what_is_read_again_is_judged_by_a_time_that_the_store_shows_after_that(
+def test_a_transaction_read_again_is_judged_by_a_later_time_of_the_store(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the two reads of a transaction that is due, the run is frozen, and the next one begins."""
@@ -568,7 +568,7 @@ def test_what_is_read_again_is_judged_by_a_time_that_the_store_shows_after_that(
     assert (report.transactions_ahead, one.stored().state) == (1, ONGOING)
 
 
-def test_what_was_decided_by_a_clock_that_is_ahead_is_finished_by_a_reader_and_overdue_where_it_cannot_be(
+def test_an_end_decided_by_a_fast_clock_is_finished_by_a_reader_or_overdue(
     service: Service,
 ) -> None:
     """A reader leaves what is young to its producer, and a time of tomorrow is not young for a day."""

@@ -68,14 +68,14 @@ def abort(service: Service, pair: ProducerPair = PAIR, partition: int = 0, log: 
     abort_hanging(partitions_of(log), partition_of(log, partition), pair, until_ms)
 
 
-def test_what_no_coordinator_knows_is_aborted_with_the_bumped_epoch(service: Service) -> None:
+def test_a_transaction_without_a_coordinator_is_aborted_with_the_bumped_epoch(service: Service) -> None:
     abort(service)
     assert (opened(service), outcomes(service)) == ([], [("abort", 4)])
     assert committed(service) == ["plain"]
 
 
 @pytest.mark.parametrize(("state", "epoch"), [(COMPLETE_COMMIT, 4), (ONGOING, 4), (ONGOING, 9)])
-def test_what_its_coordinator_calls_past_is_aborted(service: Service, state: str, epoch: int) -> None:
+def test_a_transaction_older_than_its_coordinators_is_aborted(service: Service, state: str, epoch: int) -> None:
     """Also beside a later transaction of the producer, which keeps its state."""
     store(service, state, epoch, 0, 1)
     abort(service)
@@ -92,7 +92,7 @@ def test_an_ongoing_transaction_is_not_torn_apart(service: Service, partitions: 
 
 
 @pytest.mark.parametrize("pair", [ProducerPair(70, 2), ProducerPair(70, 4), ProducerPair(71, 3)])
-def test_what_is_not_open_here_at_that_epoch_is_refused(service: Service, pair: ProducerPair) -> None:
+def test_a_transaction_not_open_here_at_that_epoch_is_refused(service: Service, pair: ProducerPair) -> None:
     """Before the items are read: what its coordinator has prepared is left to others."""
     store(service, PREPARE_COMMIT, 4, 0)
     with pytest.raises(InvalidTxnStateError, match="no open transaction"):
@@ -121,7 +121,7 @@ def test_a_prepared_transaction_is_finished_as_it_was_decided(service: Service, 
     assert stored(service).startswith("Complete")
 
 
-def test_what_a_prepared_transaction_leaves_open_here_is_aborted(service: Service) -> None:
+def test_a_transaction_beside_a_prepared_one_elsewhere_is_aborted(service: Service) -> None:
     """It is a later one, and it does not name this partition."""
     store(service, PREPARE_COMMIT, 6, 1)
     abort(service)

@@ -271,7 +271,7 @@ def test_a_rival_that_raised_the_version_meanwhile_refuses_though_a_write_was_no
     assert states(members) == [ONGOING] * 3
 
 
-def test_a_lost_decision_of_members_that_were_fenced_since_is_told_by_the_version(
+def test_a_lost_decision_of_members_fenced_since_is_shown_by_the_version(
     wide: Service, members: list[Producer]
 ) -> None:
     """Without ``once`` the outcome is unknown: what was decided is forgotten with the pair."""
@@ -448,7 +448,7 @@ def test_a_transaction_past_its_time_is_not_extended_but_aborted(wide: Service, 
     assert members[0].stored().state == COMPLETE_ABORT
 
 
-def test_what_is_decided_is_finished_and_not_extended(wide: Service, members: list[Producer]) -> None:
+def test_a_decided_joint_end_is_finished_and_not_extended(wide: Service, members: list[Producer]) -> None:
     wide.objects.always("create", is_unavailable)
     assert code_of(lambda: end(members)) == "CONCURRENT_TRANSACTIONS"
     wide.objects.always("create", None)
@@ -457,9 +457,7 @@ def test_what_is_decided_is_finished_and_not_extended(wide: Service, members: li
     assert members[0].stored().state == COMPLETE_COMMIT
 
 
-def test_an_item_of_before_extensions_is_read_and_its_successor_written_as_it_was(
-    wide: Service, members: list[Producer]
-) -> None:
+def test_an_item_older_than_extensions_is_read_and_written_as_it_was(wide: Service, members: list[Producer]) -> None:
     key = keys.transaction_item("m0")
     stored = wide.items.store.get([key])[key]
     assert "expires_at" not in stored.value

@@ -48,7 +48,7 @@ def test_a_send_that_failed_is_made_once_more(topics: Service, fault: Any) -> No
 @pytest.mark.parametrize(
     ("fault", "error"), [(never_arrives, OutcomeUnknownError), (is_unavailable, StoreUnavailableError)]
 )
-def test_a_store_that_stays_away_is_told_for_what_it_is(topics: Service, fault: Any, error: Any) -> None:
+def test_a_store_that_stays_away_is_an_error_of_its_kind(topics: Service, fault: Any, error: Any) -> None:
     sender = Sender(topics).begin()
     topics.items.always("write", fault)
     with pytest.raises(error):

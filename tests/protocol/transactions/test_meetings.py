@@ -71,7 +71,7 @@ def meet(producer: Producer, log: Log | None = None, **more: Any) -> bool:
 # What is due
 
 
-def test_what_is_past_its_time_out_is_aborted(wide: Service, producer: Producer) -> None:
+def test_a_transaction_past_its_time_out_is_aborted(wide: Service, producer: Producer) -> None:
     wide.runtime.advance(TIMEOUT_MS)
     assert not meet(producer)
     wide.runtime.advance(1)
@@ -81,7 +81,7 @@ def test_what_is_past_its_time_out_is_aborted(wide: Service, producer: Producer)
     assert not meet(producer)
 
 
-def test_what_is_decided_is_finished_and_no_time_out_changes_it(wide: Service, producer: Producer) -> None:
+def test_a_decided_transaction_is_finished_and_no_time_out_changes_it(wide: Service, producer: Producer) -> None:
     decided(producer)
     wide.runtime.advance(10 * TIMEOUT_MS)
     assert producer.stored().state == PREPARE_COMMIT
@@ -100,7 +100,7 @@ def test_a_producer_id_that_leads_to_no_transaction_of_its_own_is_left(wide: Ser
     assert producer.stored().state == ONGOING
 
 
-def test_an_end_that_is_faster_than_the_meeting_stands(wide: Service, producer: Producer) -> None:
+def test_an_end_that_is_faster_than_the_meeting_wins(wide: Service, producer: Producer) -> None:
     wide.runtime.advance(TIMEOUT_MS + 1)
     wide.items.plan("write", slept_before(producer.end))
     assert not meet(producer)
@@ -122,7 +122,7 @@ def test_two_that_meet_it_write_one_marker(wide: Service, producer: Producer) ->
     assert [outcomes(wide, partition) for partition in (0, 1)] == [[("abort", 1)]] * 2
 
 
-def test_what_is_no_longer_due_when_the_sweeper_reads_it_again_is_left(wide: Service, producer: Producer) -> None:
+def test_a_transaction_no_longer_due_at_the_second_read_is_left(wide: Service, producer: Producer) -> None:
     """The caller judges each read, also the one after a lost race: here the producer extends its transaction."""
     assert not meet(producer, is_due=lambda _: False)
     name, pair, until_ms = producer.transactional_id, producer.pair, producer.until_ms
@@ -132,7 +132,7 @@ def test_what_is_no_longer_due_when_the_sweeper_reads_it_again_is_left(wide: Ser
     assert producer.stored().state == ONGOING
 
 
-def test_what_cannot_be_ended_is_raised_to_the_sweeper(wide: Service, producer: Producer) -> None:
+def test_a_transaction_that_cannot_be_ended_is_an_error(wide: Service, producer: Producer) -> None:
     wide.runtime.advance(TIMEOUT_MS + 1)
     wide.objects.always("create", is_unavailable, keys.log_prefix(wide.topic_id(), 1))
     assert code_of(lambda: meet(producer)) == "CONCURRENT_TRANSACTIONS"
@@ -246,7 +246,7 @@ def test_a_damaged_partition_elsewhere_is_not_the_reader_s_trouble(wide: Service
     assert producer.stored().state == PREPARE_ABORT
 
 
-def test_who_waits_for_stable_offsets_meets_by_producer_id(wide: Service, producer: Producer) -> None:
+def test_a_reader_of_stable_offsets_meets_by_producer_id(wide: Service, producer: Producer) -> None:
     meetings = Reader(wide).meetings
     assert not meetings.pending(producer.pair.producer_id)
     wide.runtime.advance(TIMEOUT_MS + 1)

@@ -49,7 +49,7 @@ def mark(service: Service) -> int:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("outcomes", [*itertools.product([True, False], repeat=2)])
-def test_of_two_transactions_the_one_that_sent_last_wins_whichever_ends_first(
+def test_of_two_transactions_the_one_that_sent_last_wins_in_any_order_of_the_ends(
     topics: Service, order: tuple[int, ...], outcomes: tuple[bool, ...]
 ) -> None:
     """I15: what was settled is never taken back by a commit that was sent before it."""
@@ -65,7 +65,7 @@ def test_of_two_transactions_the_one_that_sent_last_wins_whichever_ends_first(
     assert committed(topics) == ([] if expected is None else [(*PLACE, expected)])
 
 
-def test_what_a_transaction_sends_again_is_sent_later(topics: Service) -> None:
+def test_an_offset_sent_again_counts_as_sent_later(topics: Service) -> None:
     senders = [Sender(topics, 7).begin(), Sender(topics, 8).begin()]
     senders[0].send((*PLACE, 8))
     senders[1].send((*PLACE, 4))
@@ -233,7 +233,7 @@ class Story:
 
 @tries(25)
 @given(st.lists(st.tuples(STEP, st.none() | STEP), max_size=7))
-def test_whatever_comes_between_the_commit_that_was_sent_last_is_in_force(steps: list[Any]) -> None:
+def test_the_commit_sent_last_is_in_force_under_concurrent_requests(steps: list[Any]) -> None:
     """Property (I14, I15): no step of another request, between a look and its write, changes the order."""
     with closing(serve()) as service:
         service.log.topics.create(TOPIC)

@@ -21,7 +21,7 @@ from fenceline.errors import (
 from fenceline.model.requests import ReadRequest
 from fenceline.model.subscription import CommittedOffset
 from fenceline.service.subscriptions import Subscriptions
-from tests.support.owning import start, told, wanted
+from tests.support.owning import ok_or_code, start, wanted
 from tests.support.sending import GROUP, Sender
 from tests.support.service import TOPIC, Service, request
 
@@ -42,7 +42,7 @@ def topics(service: Service) -> Service:
 
 def stable(service: Service, **which: Any) -> str:
     """Return what becomes of a request for stable offsets: "ok", or the refusal's code."""
-    return told(lambda: service.log.subscriptions.committed(GROUP, require_stable=True, **which))
+    return ok_or_code(lambda: service.log.subscriptions.committed(GROUP, require_stable=True, **which))
 
 
 def read(service: Service, partition: int, *, session_id: str | None = None, meet: Any = None) -> str:
@@ -50,7 +50,7 @@ def read(service: Service, partition: int, *, session_id: str | None = None, mee
     log = service.another()
     faces = Subscriptions(log.context, log._resolver, meet)
     asked = ReadRequest(session_id=session_id)
-    return told(lambda: faces.read(TOPIC, partition, GROUP, asked, require_stable=True))
+    return ok_or_code(lambda: faces.read(TOPIC, partition, GROUP, asked, require_stable=True))
 
 
 def meeting(service: Service, meet: Callable[[int], bool]) -> Subscriptions:
@@ -61,13 +61,13 @@ def meeting(service: Service, meet: Callable[[int], bool]) -> Subscriptions:
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 
 
-def test_one_pending_offset_makes_the_whole_answer_unstable_and_only_where_it_is_asked_for(topics: Service) -> None:
+def test_one_pending_offset_makes_an_answer_that_contains_it_unstable(topics: Service) -> None:
     sender = Sender(topics).begin()
     sender.send((TOPIC, 1, 1))
     assert [stable(topics), stable(topics, topic=TOPIC), stable(topics, topic=TOPIC, partition=1)] == [UNSTABLE] * 3
     assert [stable(topics, topic=OTHER), stable(topics, topic=TOPIC, partition=0)] == ["ok"] * 2
     assert [read(topics, number) for number in range(3)] == ["ok", UNSTABLE, "ok"]
-    assert told(lambda: topics.log.subscriptions.committed(GROUP)) == "ok"
+    assert ok_or_code(lambda: topics.log.subscriptions.committed(GROUP)) == "ok"
     sender.end()
     assert stable(topics) == "ok"
     assert read(topics, 1) == "ok"
@@ -107,7 +107,7 @@ def test_offsets_in_pages_are_judged_page_by_page(topics: Service) -> None:
     assert stable(topics, limit=2, start_after=(TOPIC, 1)) == UNSTABLE
 
 
-def test_what_follows_the_last_page_unset_is_no_further_page(topics: Service) -> None:
+def test_pending_offsets_after_the_last_page_make_no_further_page(topics: Service) -> None:
     Sender(topics).begin().send((TOPIC, 2, 1))
     found, has_more = topics.log.subscriptions.committed(GROUP, limit=2)
     assert (len(found), has_more) == (2, False)
@@ -133,7 +133,7 @@ def test_cursors_that_are_not_set_leave_pages_full(topics: Service, monkeypatch:
 
 
 @pytest.mark.parametrize("which", [{}, {"topic": TOPIC, "partition": 1}])
-def test_what_is_due_is_ended_before_the_answer(topics: Service, which: dict[str, Any]) -> None:
+def test_a_due_transaction_is_ended_before_the_answer(topics: Service, which: dict[str, Any]) -> None:
     senders = {number: Sender(topics, number).begin() for number in (7, 8)}
     senders[7].send((TOPIC, 1, 1))
     senders[8].send((TOPIC, 1, 0))
@@ -161,7 +161,7 @@ def test_a_read_meets_what_is_in_its_way(topics: Service) -> None:
     assert read(topics, 1, meet=meet) == "ok"
 
 
-def test_what_is_not_due_is_met_once_and_stays_unstable(topics: Service) -> None:
+def test_a_transaction_that_is_not_due_is_met_once_and_stays_unstable(topics: Service) -> None:
     sender = Sender(topics).begin()
     sender.send((TOPIC, 0, 1), (TOPIC, 1, 1))
     met: list[int] = []
@@ -203,7 +203,7 @@ def test_a_new_owner_that_begins_with_stable_offsets_passes_over_nothing(topics:
     sender.send((TOPIC, 1, 1), session_id=a)
     topics.log.access.own(b, wanted((f"{TOPIC}/1", 9)), group=GROUP)
     assert read(topics, 1, session_id=b) == UNSTABLE
-    assert told(lambda: sender.send((TOPIC, 1, 0), session_id=a)) == "SESSION_SEVERED"
+    assert ok_or_code(lambda: sender.send((TOPIC, 1, 0), session_id=a)) == "SESSION_SEVERED"
     sender.end()
     assert read(topics, 1, session_id=b) == "ok"
 

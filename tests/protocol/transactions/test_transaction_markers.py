@@ -172,7 +172,7 @@ def test_an_end_that_a_rival_has_beaten_pauses(service: Service, txn: Coordinato
 # Done without an append
 
 
-def test_an_end_is_appended_once_whichever_process_finishes(service: Service, txn: Coordinator) -> None:
+def test_an_end_is_appended_once_by_any_process(service: Service, txn: Coordinator) -> None:
     txn.send(service.log, "a")
     txn.decide()
     assert txn.mark(service.log) == Marked(1)
@@ -181,7 +181,7 @@ def test_an_end_is_appended_once_whichever_process_finishes(service: Service, tx
     assert kinds(service) == ["d", "C"]
 
 
-def test_that_an_end_is_done_is_told_from_a_verified_tail_only(service: Service, txn: Coordinator) -> None:
+def test_an_end_is_acknowledged_from_a_verified_tail_only(service: Service, txn: Coordinator) -> None:
     """What this process has folded may be its own late create, where the log start has passed (I4)."""
     txn.send(service.log, "a")
     txn.decide()

@@ -117,7 +117,7 @@ def test_a_subscription_that_was_deleted_is_done(wide: Service, producer: Produc
 
 
 @pytest.mark.parametrize(("others", "sent_at_once"), [(21, 32), (22, 16)])
-def test_what_one_request_would_write_of_pending_offsets_is_bounded_below_what_a_store_takes(
+def test_one_request_writes_fewer_pending_offsets_than_a_store_takes(
     service: Service, others: int, sent_at_once: int
 ) -> None:
     """32 cursors, in each of which other transactions have offsets with the longest metadata. A request that would

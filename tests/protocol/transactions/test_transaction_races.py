@@ -154,21 +154,21 @@ def test_an_id_request_that_is_faster_than_the_end_aborts_it(wide: Service, prod
     check_one_outcome(wide, "abort", 1)
 
 
-def test_an_end_that_is_faster_than_the_id_request_stands(wide: Service, producer: Producer) -> None:
+def test_an_end_that_is_faster_than_the_id_request_wins(wide: Service, producer: Producer) -> None:
     second = Producer(wide, wide.another())
     wide.items.plan("write", slept_before(producer.end))
     assert second.begin().producer_epoch == 2
     check_one_outcome(wide, "commit", 1)
 
 
-def test_an_end_that_is_faster_than_the_time_out_stands(wide: Service, producer: Producer) -> None:
+def test_an_end_that_is_faster_than_the_time_out_wins(wide: Service, producer: Producer) -> None:
     wide.runtime.advance(TIMEOUT_MS + 1)
     wide.items.plan("write", slept_before(producer.end))
     assert twin(producer).get().state == COMPLETE_COMMIT
     check_one_outcome(wide, "commit", 1)
 
 
-def test_a_time_out_that_is_faster_than_the_end_stands(wide: Service, producer: Producer) -> None:
+def test_a_time_out_that_is_faster_than_the_end_wins(wide: Service, producer: Producer) -> None:
     other = twin(producer)
     wide.runtime.advance(TIMEOUT_MS + 1)
     wide.items.plan("write", slept_before(carried_out(other.get)))
@@ -263,9 +263,7 @@ def call_by_call(call: tuple[str, str], fault: Fault, request: Callable[[Produce
 
 
 @pytest.mark.parametrize(("call", "fault"), CALLS)
-def test_whatever_becomes_of_one_call_of_an_end_the_same_request_completes_it(
-    call: tuple[str, str], fault: Fault
-) -> None:
+def test_an_end_with_one_failed_call_is_completed_by_the_same_request(call: tuple[str, str], fault: Fault) -> None:
     for producer in call_by_call(call, fault, Producer.outcome):
         assert twin(producer).outcome() == (producer.pair.producer_id, 1)
         check_one_outcome(producer.service, "commit", 1)
@@ -273,9 +271,7 @@ def test_whatever_becomes_of_one_call_of_an_end_the_same_request_completes_it(
 
 
 @pytest.mark.parametrize(("call", "fault"), CALLS)
-def test_whatever_becomes_of_one_call_of_an_id_request_the_next_one_completes_it(
-    call: tuple[str, str], fault: Fault
-) -> None:
+def test_an_id_request_with_one_failed_call_is_completed_by_the_next(call: tuple[str, str], fault: Fault) -> None:
     for producer in call_by_call(call, fault, Producer.begin):
         second = Producer(producer.service, producer.service.another())
         assert second.begin().producer_epoch in (2, 3, 4)

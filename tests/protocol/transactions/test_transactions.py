@@ -300,7 +300,7 @@ def test_a_transaction_over_n_partitions_is_2_n_creates_and_3_item_writes(wide: 
     assert calls_of(wide, producer.end) == {"items.get": 1, "items.write": 2, "objects.create": 10}
 
 
-def test_what_is_in_costs_no_write(wide: Service, producer: Producer) -> None:
+def test_a_partition_that_was_added_costs_no_write(wide: Service, producer: Producer) -> None:
     places, coordinator = producer.places(0, 1), producer.coordinator
     for writes in (1, 0):
         added = calls_of(wide, lambda: coordinator.add_partitions(ID, producer.pair, places, producer.until_ms))

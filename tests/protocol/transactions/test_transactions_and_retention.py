@@ -96,7 +96,7 @@ def test_retention_takes_what_was_aborted_and_stays_below_what_is_open(service: 
     assert head_of(service).log_start == 7
 
 
-def test_what_a_direct_reader_needs_is_in_the_listing_of_segments(service: Service) -> None:
+def test_the_listing_of_segments_has_all_that_a_direct_reader_needs(service: Service) -> None:
     """`aborted`, and nothing at or above `last_stable_offset`, leaves what a committed read shows."""
     log = made(service, [in_(6, "a"), in_(7, "b"), data("c")], [abort(6), in_(8, "e")], [commit(7), in_(9, "g")])
     store(service, log, abort(9), data("i"))

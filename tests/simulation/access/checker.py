@@ -13,7 +13,7 @@ from fenceline.access.rules import AccessItem
 from fenceline.access.session_item import SessionItem
 from tests.simulation.access import items as access_items
 from tests.simulation.access import log as access_log
-from tests.simulation.access.refusals import CODES, REFUSALS, Told
+from tests.simulation.access.refusals import CODES, REFUSALS, TimedAnswer
 from tests.simulation.access.requests import Claim, Own
 from tests.simulation.access.truth import AccessTruth, Entry
 from tests.simulation.harness.history import Operation
@@ -39,16 +39,16 @@ def check(truth: Truth, access: AccessTruth, operations: Sequence[Operation], *,
     for operation in operations:
         if operation.kind == "refused":
             continue
-        told = Told(access, life.topic_id, operation, skew_ms, operations)
+        timed = TimedAnswer(access, life.topic_id, operation, skew_ms, operations)
         if operation.error is not None:
-            _check_refusal(told, truth, is_calm=is_calm)
+            _check_refusal(timed, truth, is_calm=is_calm)
         elif operation.is_answered and operation.kind in _ANSWERS:
-            _ANSWERS[operation.kind](truth, told)
+            _ANSWERS[operation.kind](truth, timed)
     _check_tokens(operations)
 
 
-def _check_refusal(told: Told, truth: Truth, *, is_calm: bool) -> None:
-    operation, error = told.operation, told.operation.error
+def _check_refusal(timed: TimedAnswer, truth: Truth, *, is_calm: bool) -> None:
+    operation, error = timed.operation, timed.operation.error
     assert error is not None
     if error.code not in CODES[operation.kind]:
         raise Violation(f"{operation}: answered {error.code}: {error}")
@@ -58,13 +58,13 @@ def _check_refusal(told: Told, truth: Truth, *, is_calm: bool) -> None:
     if is_stored and error.next_step in ("fix", "retry"):
         raise Violation(f"{operation}: answered {error.code}, which wrote nothing, but it is stored")
     judge = REFUSALS.get(error.code)
-    reason = None if judge is None else judge(told)
+    reason = None if judge is None else judge(timed)
     if reason is not None:
         raise Violation(f"{operation}: answered {error.code} ({error}), but {reason}")
 
 
-def _check_append(truth: Truth, told: Told) -> None:
-    operation = told.operation
+def _check_append(truth: Truth, timed: TimedAnswer) -> None:
+    operation = timed.operation
     sending, answer = operation.request, operation.answer
     if answer.duplicate:
         originals = [
@@ -78,7 +78,7 @@ def _check_append(truth: Truth, told: Told) -> None:
     if sending.id not in truth.found:
         raise Violation(f"{operation}: acknowledged at {answer.base_offset}, but it is not in the log")
     _, batch = truth.found[sending.id][0]
-    entries = told.partition(operation.partition).entries
+    entries = timed.partition(operation.partition).entries
     entry = next(e for e in entries if e.base_offset == batch.base_offset)
     if (entry.base_offset, entry.leader_epoch) != (answer.base_offset, answer.topic_epoch):
         raise Violation(f"{operation}: acknowledged as {answer}, but it is stored as {entry}")
@@ -89,23 +89,29 @@ def _check_append(truth: Truth, told: Told) -> None:
         raise Violation(f"{operation}: answered that {answer.next_offset} is next after {entry}")
 
 
-def _check_granted(_: Truth, told: Told) -> None:
+def _check_granted(_: Truth, timed: TimedAnswer) -> None:
     """Check a claim, or a poll, that was answered as granted: by its marker, and in force at some moment."""
-    operation, producer = told.operation, told.operation.answer
+    operation, producer = timed.operation, timed.operation.answer
     if producer.state != "granted":
         return
     mode = operation.request.mode if isinstance(operation.request, Claim) else "Exclusive"
     for p, epoch in producer.topic_epochs.items():
         name = (producer.session_id, producer.producer_name)
-        reason = _not_granted(told, p, name, epoch, producer.next_offsets[p], is_exclusive=mode != "Shared")
+        reason = _not_granted(timed, p, name, epoch, producer.next_offsets[p], is_exclusive=mode != "Shared")
         if reason is not None:
             raise Violation(f"{operation}: answered {producer}, but {reason}")
 
 
 def _not_granted(
-    told: Told, partition: int, name: tuple[str, str], epoch: int, next_offset: int | None, *, is_exclusive: bool
+    timed: TimedAnswer,
+    partition: int,
+    name: tuple[str, str],
+    epoch: int,
+    next_offset: int | None,
+    *,
+    is_exclusive: bool,
 ) -> str | None:
-    found, began, ended = told.partition(partition), told.operation.began, told.operation.ended
+    found, began, ended = timed.partition(partition), timed.operation.began, timed.operation.ended
     session_id = name[0]
     if is_exclusive and next_offset is not None:
         marker = found.marker_at(next_offset - 1)
@@ -140,8 +146,8 @@ def _is_before(entry: Entry, session_id: str, epoch: int) -> bool:
     return is_data and before.session_id not in (None, session_id) and before.epoch <= epoch
 
 
-def _check_owned(_: Truth, told: Told) -> None:
-    operation = told.operation
+def _check_owned(_: Truth, timed: TimedAnswer) -> None:
+    operation = timed.operation
     request: Own = operation.request
     if [one.resource for one in operation.answer] != [name for name, _ in request.resources]:
         raise Violation(f"{operation}: answered {operation.answer}")
@@ -150,11 +156,11 @@ def _check_owned(_: Truth, told: Told) -> None:
             raise Violation(f"{operation}: answered {one} where {asked} was asked for")
         if request.group is None and "/" in name:
             partition = int(name.split("/")[1])
-            reason = _held_by_owner(told, partition, one.fencing_token)
+            reason = _held_by_owner(timed, partition, one.fencing_token)
             if reason is not None:
                 raise Violation(f"{operation}: answered {one}, but {reason}")
-        key = access_items.owner_key(told.access, name, request.group)
-        owned = told.access.owner(key).between(operation.began, operation.ended)
+        key = access_items.owner_key(timed.access, name, request.group)
+        owned = timed.access.owner(key).between(operation.began, operation.ended)
         if not any(
             (o.session_id, o.generation, o.fencing_token) == (request.session_id, one.generation, one.fencing_token)
             for o in owned
@@ -162,34 +168,34 @@ def _check_owned(_: Truth, told: Told) -> None:
             raise Violation(f"{operation}: answered {one}, but the item said {owned}")
 
 
-def _held_by_owner(told: Told, partition: int, token: int) -> str | None:
+def _held_by_owner(timed: TimedAnswer, partition: int, token: int) -> str | None:
     """Return why an owner never had write access, if so; a producer of its session, which it keeps, counts, too."""
-    session_id = told.operation.request.session_id
-    found = told.partition(partition)
-    items = found.items.between(told.operation.began, told.operation.ended)
+    session_id = timed.operation.request.session_id
+    found = timed.partition(partition)
+    items = found.items.between(timed.operation.began, timed.operation.ended)
     names = {i.granted.producer_name for i in items if i.granted is not None and i.granted.session_id == session_id}
-    reasons = [_not_granted(told, partition, (session_id, n), token, None, is_exclusive=True) for n in names or {""}]
+    reasons = [_not_granted(timed, partition, (session_id, n), token, None, is_exclusive=True) for n in names or {""}]
     return None if None in reasons else reasons[0]
 
 
-def _check_read(_: Truth, told: Told) -> None:
+def _check_read(_: Truth, timed: TimedAnswer) -> None:
     """Check that a reader owned the group when the last of what it was shown was there.
 
     A reader without a session may read only while no live session owned the group.
     """
-    operation, request, page = told.operation, told.operation.request, told.operation.answer
-    partition = told.partition(operation.partition)
+    operation, request, page = timed.operation, timed.operation.request, timed.operation.answer
+    partition = timed.partition(operation.partition)
     tails = zip(partition.tails.steps, partition.tails.values, strict=True)
     shown = next(step for step, tail in tails if tail >= page.bounds.next_offset)
     start, end = max(operation.began, shown), operation.ended
-    owners = told.access.owner(access_items.owner_key(told.access, f"t/{operation.partition}", request.group))
+    owners = timed.access.owner(access_items.owner_key(timed.access, f"t/{operation.partition}", request.group))
     owned = owners.between(start, end)
     if request.session_id is None:
-        surely = {one.session_id for one in owned if one.session_id and told.was_surely_live(one.session_id)}
+        surely = {one.session_id for one in owned if one.session_id and timed.was_surely_live(one.session_id)}
         if len(owned) == len(surely):
             raise Violation(f"{operation}: read without a session, but {surely} owned it all the time")
         return
-    session = told.access.session(request.session_id)
+    session = timed.access.session(request.session_id)
     moments = {start, *(s for s in (*owners.steps, *session.steps) if start < s <= end)}
     if not any(owners.at(s).session_id == request.session_id and not _is_over(session.at(s)) for s in moments):
         raise Violation(f"{operation}: shown {page} as the group, but its owner was {owned}")
@@ -199,16 +205,16 @@ def _is_over(session: SessionItem | None) -> bool:
     return session is None or session.is_final
 
 
-def _check_heartbeat(_: Truth, told: Told) -> None:
-    session = told.access.session(told.operation.request).at(told.operation.began)
+def _check_heartbeat(_: Truth, timed: TimedAnswer) -> None:
+    session = timed.access.session(timed.operation.request).at(timed.operation.began)
     if _is_over(session):
-        raise Violation(f"{told.operation}: renewed, but it had ended: {session}")
+        raise Violation(f"{timed.operation}: renewed, but it had ended: {session}")
 
 
 def _check_tokens(operations: Sequence[Operation]) -> None:
     """Check that fencing tokens only grow, from one answer to a later request's, and that sessions' tokens differ."""
-    told = [o for o in operations if o.kind == "own" and o.is_answered]
-    found = [(o, one.fencing_token, (o.request.group, one.resource)) for o in told for one in o.answer]
+    answered = [o for o in operations if o.kind == "own" and o.is_answered]
+    found = [(o, one.fencing_token, (o.request.group, one.resource)) for o in answered for one in o.answer]
     for earlier, token, resource in found:
         for later, other, its_resource in found:
             is_same = earlier.request.session_id == later.request.session_id
@@ -218,7 +224,7 @@ def _check_tokens(operations: Sequence[Operation]) -> None:
                 raise Violation(f"{later}: token {other} of {resource}, after {token} in the answer to {earlier}")
 
 
-_ANSWERS: Mapping[str, Callable[[Truth, Told], None]] = {
+_ANSWERS: Mapping[str, Callable[[Truth, TimedAnswer], None]] = {
     "append": _check_append,
     "claim": _check_granted,
     "poll": _check_granted,

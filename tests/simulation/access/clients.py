@@ -47,13 +47,13 @@ class Stage(Field):
         some = [p for p in range(self.partitions) if self.rng.random() < 0.6]
         return tuple(some) or (int(self.rng.random() * self.partitions),)
 
-    def tell(self, name: str, kind: str, request: Any, run: Any, partition: int = 0) -> Any:
+    def call(self, name: str, kind: str, request: Any, run: Any, partition: int = 0) -> Any:
         return self.ask(name, kind, TOPIC, partition, request, run)
 
     def session(self, name: str) -> str | None:
         lease_ms = self.lease_ms()
         with suppress(FencelineError, NoReply):
-            made = self.tell(name, "session", lease_ms, lambda log: log.access.create_session(lease_ms=lease_ms))
+            made = self.call(name, "session", lease_ms, lambda log: log.access.create_session(lease_ms=lease_ms))
             return str(made.session_id)
         return None
 
@@ -65,7 +65,7 @@ class Stage(Field):
             request = AppendRequest.of_records(sending.records, producer=producer, session=session)
             return log.append(TOPIC, partition, request)
 
-        return self.tell(name, "append", sending, run, partition)
+        return self.call(name, "append", sending, run, partition)
 
 
 def write(stage: Stage, name: str, grant: Grant | None, records: int) -> None:
@@ -76,7 +76,7 @@ def write(stage: Stage, name: str, grant: Grant | None, records: int) -> None:
     producer_id = None
     if stage.rng.random() < 0.3:
         with suppress(FencelineError, NoReply):
-            producer_id = stage.tell(name, "producer-id", None, lambda log: log.producing.new_producer_id())[0]
+            producer_id = stage.call(name, "producer-id", None, lambda log: log.producing.new_producer_id())[0]
     sequences: dict[int, int] = {}
     partitions = [int(stage.rng.random() * stage.partitions)] if grant is None else grant.partitions
     for _ in range(records):
@@ -139,7 +139,7 @@ def take(
     request = Claim(mode, partitions, session_id, lease_ms, wait_ms=stage.rng.choice((0, 0, 500)), **more)
     for _ in range(TRIES_MAX):
         try:
-            producer = stage.tell(name, "claim", request, lambda log: log.access.claim(TOPIC, request.request))
+            producer = stage.call(name, "claim", request, lambda log: log.access.claim(TOPIC, request.request))
         except FencelineError as error:
             if error.next_step == "fix":
                 return None
@@ -162,7 +162,7 @@ def _waited(stage: Stage, name: str, producer: Any) -> Any:
         session_id, its_name, wait_ms = producer.session_id, producer.producer_name, stage.rng.choice((0, 300, 1_500))
         poll = (session_id, its_name, wait_ms)
         try:
-            producer = stage.tell(
+            producer = stage.call(
                 name, "poll", poll, lambda log, p=poll: log.access.producer(TOPIC, p[1], session_id=p[0], wait_ms=p[2])
             )
         except FencelineError as error:
@@ -193,7 +193,7 @@ def leave(stage: Stage, name: str, grant: Grant) -> None:
         _close_producer(stage, name, grant.session_id, grant.producer_name)
     elif what < 0.35:
         with suppress(FencelineError, NoReply):
-            stage.tell(name, "close", grant.session_id, lambda log: log.access.close_session(grant.session_id))
+            stage.call(name, "close", grant.session_id, lambda log: log.access.close_session(grant.session_id))
     elif what < 0.5:
         heartbeat(stage, name, grant.session_id)
     if stage.rng.random() < 0.5:
@@ -205,12 +205,12 @@ def leave(stage: Stage, name: str, grant: Grant) -> None:
 
 def heartbeat(stage: Stage, name: str, session_id: str) -> None:
     with suppress(FencelineError, NoReply):
-        stage.tell(name, "heartbeat", session_id, lambda log: log.access.heartbeat(session_id))
+        stage.call(name, "heartbeat", session_id, lambda log: log.access.heartbeat(session_id))
 
 
 def _close_producer(stage: Stage, name: str, session_id: str, its_name: str) -> None:
     with suppress(FencelineError, NoReply):
-        stage.tell(
+        stage.call(
             name,
             "close-producer",
             (session_id, its_name),
@@ -225,8 +225,10 @@ def come_back(stage: Stage, name: str) -> None:
         if grant is None:
             grant = take(stage, name, EXCLUSIVE, stage.some_partitions(), None)
         else:
-            told = take(stage, name, EXCLUSIVE, tuple(grant.partitions), grant.session_id, topic_epochs=grant.epochs)
-            grant = told or (grant if stage.rng.random() < 0.5 else None)
+            regained = take(
+                stage, name, EXCLUSIVE, tuple(grant.partitions), grant.session_id, topic_epochs=grant.epochs
+            )
+            grant = regained or (grant if stage.rng.random() < 0.5 else None)
         if grant is not None:
             write(stage, name, grant, 1)
         stage.world.sleep(max(stage.leases_ms) * (0.8 + stage.rng.random() * 0.6))
@@ -266,16 +268,16 @@ def own(stage: Stage, name: str) -> None:
             held = take(stage, name, mode, stage.some_partitions(), session_id)
             if held is not None:
                 write(stage, name, held, 1)
-        told = take_resources(stage, name, session_id, group)
-        if told is None:
+        owned = take_resources(stage, name, session_id, group)
+        if owned is None:
             continue
-        _use(stage, name, session_id, group, told)
+        _use(stage, name, session_id, group, owned)
         what = stage.rng.random()
         if what < 0.3:
-            request = Own(session_id, tuple((one.resource, None) for one in told), group)
-            names = [one.resource for one in told]
+            request = Own(session_id, tuple((one.resource, None) for one in owned), group)
+            names = [one.resource for one in owned]
             with suppress(FencelineError, NoReply):
-                stage.tell(
+                stage.call(
                     name,
                     "release",
                     request,
@@ -290,7 +292,7 @@ def take_resources(stage: Stage, name: str, session_id: str, group: str | None, 
     request = Own(session_id, wanted, group)
     for _ in range(TRIES_MAX):
         try:
-            told = stage.tell(
+            owned = stage.call(
                 name,
                 "own",
                 request,
@@ -302,8 +304,8 @@ def take_resources(stage: Stage, name: str, session_id: str, group: str | None, 
         except NoReply:
             pass
         else:
-            stage.generation = max([stage.generation, *(one.generation for one in told)])
-            return told
+            stage.generation = max([stage.generation, *(one.generation for one in owned)])
+            return owned
         stage.world.sleep(stage.rng.random() * 500)
     return None
 
@@ -322,8 +324,8 @@ def _generation(stage: Stage) -> int | None:
     return 0 if what < 0.85 else 1 + int(stage.rng.random() * (stage.generation + 1))
 
 
-def _use(stage: Stage, name: str, session_id: str, group: str | None, told: Any) -> None:
-    guarded = {int(one.resource.split("/")[1]): one.fencing_token for one in told if "/" in one.resource}
+def _use(stage: Stage, name: str, session_id: str, group: str | None, owned: Any) -> None:
+    guarded = {int(one.resource.split("/")[1]): one.fencing_token for one in owned if "/" in one.resource}
     if not guarded:
         return
     if group is None:
@@ -342,7 +344,7 @@ def read(stage: Stage, name: str, partition: int, session_id: str | None) -> Non
     if stage.rng.random() < 0.5:
         request = ReadRequest(tail_offset=0, wait_ms=2_000, group=GROUP, session_id=session_id)
     with suppress(FencelineError, NoReply):
-        stage.tell(name, "read", request, lambda log: log.partitions.read(TOPIC, partition, request), partition)
+        stage.call(name, "read", request, lambda log: log.partitions.read(TOPIC, partition, request), partition)
 
 
 def read_plainly(stage: Stage, name: str) -> None:
@@ -368,7 +370,7 @@ def sweep_all(stage: Stage, name: str) -> None:
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 3_000)
         with suppress(FencelineError, StoreFact, NoReply):
-            stage.tell(name, "sweep", None, lambda log: strict_sweep(log, duration_ms=60_000, is_thorough=True))
+            stage.call(name, "sweep", None, lambda log: strict_sweep(log, duration_ms=60_000, is_thorough=True))
 
 
 def release_all(stage: Stage, name: str) -> None:
@@ -392,12 +394,12 @@ def _take_and_leave(stage: Stage, name: str) -> None:
     everything = tuple(range(stage.partitions))
     for mode in (EXCLUSIVE, stage.rng.choice((SHARED, WAIT_FOR_EXCLUSIVE))):
         request = Claim(mode, everything, None, 3_000)
-        producer = stage.tell(name, "claim", request, lambda log, r=request: log.access.claim(TOPIC, r.request))
+        producer = stage.call(name, "claim", request, lambda log, r=request: log.access.claim(TOPIC, r.request))
         grant = Grant(producer.session_id, request.mode, dict(producer.topic_epochs), producer.producer_name)
         for partition in everything:
             number = stage.fresh(f"{name}-")
             stage.send(name, partition, Sending(number, number, session=_ref(grant, partition), mode=grant.mode))
-        stage.tell(name, "close", grant.session_id, lambda log, g=grant: log.access.close_session(g.session_id))
+        stage.call(name, "close", grant.session_id, lambda log, g=grant: log.access.close_session(g.session_id))
         for partition in everything:
             number = stage.fresh(f"{name}-")
             stage.send(name, partition, Sending(number, number))
@@ -412,12 +414,12 @@ def look(stage: Stage, name: str) -> None:
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 3_000)
         with suppress(FencelineError, NoReply):
-            stage.tell(name, "look", None, lambda log: log.access.producers(TOPIC))
+            stage.call(name, "look", None, lambda log: log.access.producers(TOPIC))
         if stage.grants:
             session_id, its_name = stage.grants[-1].session_id, stage.grants[-1].producer_name
             with suppress(FencelineError, NoReply):
-                stage.tell(name, "look", session_id, lambda log, s=session_id: log.access.session(s))
+                stage.call(name, "look", session_id, lambda log, s=session_id: log.access.session(s))
             with suppress(UnknownProducerError, FencelineError, NoReply):
-                stage.tell(name, "look", its_name, lambda log, n=its_name: log.access.producer(TOPIC, n))
+                stage.call(name, "look", its_name, lambda log, n=its_name: log.access.producer(TOPIC, n))
             with suppress(FencelineError, NoReply):
-                stage.tell(name, "look", LOCK, lambda log: log.access.ownership(LOCK))
+                stage.call(name, "look", LOCK, lambda log: log.access.ownership(LOCK))

@@ -114,8 +114,8 @@ def check_severed(
             sending = None if entry.attempt is None else sendings.get(entry.attempt)
             sender = None if sending is None else sending.request.session
             if sender is not None and sender[0] in over and entry.step > over[sender[0]][0]:
-                told = over[sender[0]][1]
-                raise Violation(f"promise 3: {entry.attempt} of a severed session landed after the answer to {told}")
+                owner = over[sender[0]][1]
+                raise Violation(f"promise 3: {entry.attempt} of a severed session landed after the answer to {owner}")
 
 
 def _severed_for(access: AccessTruth) -> dict[str, tuple[str, int]]:

@@ -18,8 +18,8 @@ class Sending(Attempt):
     mode: str = SHARED  # mode of the grant
 
     def __str__(self) -> str:
-        told = super().__str__()
-        return told if self.session is None else f"{told} session={self.session[0][:6]}/{self.session[1]} {self.mode}"
+        text = super().__str__()
+        return text if self.session is None else f"{text} session={self.session[0][:6]}/{self.session[1]} {self.mode}"
 
 
 @dataclass(frozen=True)

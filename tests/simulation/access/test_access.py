@@ -24,7 +24,7 @@ def test_some_seeds_of_exclusive_access_pass() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_whoever_lost_access_writes_nothing_whatever_its_process_or_its_clock_does(first: int) -> None:
+def test_a_session_that_lost_access_writes_nothing_under_any_faults(first: int) -> None:
     """Promise 3, I8 and I9 hold, and every answer is true at some moment.
 
     A seed that fails prints the command that replays it.

@@ -161,8 +161,8 @@ def appends_no_marker_back(patch: Patch) -> None:
     """Bring no marker back to shared with a record after an exclusive session that has ended."""
     judged = checks.check_append
 
-    def silent(*told: Any, **more: Any) -> Any:
-        verdict = judged(*told, **more)
+    def silent(*args: Any, **more: Any) -> Any:
+        verdict = judged(*args, **more)
         return verdict._replace(goes_back_to_shared=False) if isinstance(verdict, checks.Accepted) else verdict
 
     patch.setattr("fenceline.append.entries.batch.check_append", silent)
@@ -200,7 +200,7 @@ def passes_waiters_over(patch: Patch) -> None:
 @GUARDS.guard(rivals_for_several, seed=22)
 def keeps_what_it_reserved(patch: Patch) -> None:
     """Leave the reservation of a claim that is refused in the end."""
-    patch.setattr(claim.Claiming, "_give_up", lambda self, pending, **told: None)
+    patch.setattr(claim.Claiming, "_give_up", lambda self, pending, **kwargs: None)
 
 
 @GUARDS.guard(sharers, seed=1)
@@ -232,8 +232,8 @@ def gives_a_token_again(patch: Patch) -> None:
     """Leave a resource's token what it was when its owner changes."""
     owned_by = ownership_decision.owned_by
 
-    def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
-        return owned_by(item, *told, token=item.fencing_token if token is None else token, **more)
+    def same(item: OwnershipItem, *args: Any, token: int | None = None, **more: Any) -> OwnershipItem:
+        return owned_by(item, *args, token=item.fencing_token if token is None else token, **more)
 
     patch.setattr(ownership_decision, "owned_by", same)
 

@@ -44,22 +44,22 @@ FENCING, WAITING = "ExclusiveWithFencing", "WaitForExclusive"
 
 def session(scene: Scene, process: Process, who: str) -> str:
     made = process.log.access.create_session(lease_ms=LEASE_MS)
-    scene.ledger.told[who] = made.session_id
+    scene.ledger.answers[who] = made.session_id
     return made.session_id
 
 
 def claim(scene: Scene, process: Process, who: str, mode: str, partitions: Sequence[int] = (0, 1), **more: Any) -> Any:
-    request = ClaimRequest(mode, tuple(partitions), session_id=scene.ledger.told[who], **more)
+    request = ClaimRequest(mode, tuple(partitions), session_id=scene.ledger.answers[who], **more)
     producer = process.log.access.claim(TOPIC, request)
-    scene.ledger.told[f"{who}'s claim"] = producer
+    scene.ledger.answers[f"{who}'s claim"] = producer
     if producer.state == GRANTED:
-        scene.ledger.told.setdefault("grants", []).append(producer)
+        scene.ledger.answers.setdefault("grants", []).append(producer)
     return producer
 
 
 def append_as(scene: Scene, process: Process, who: str, value: str, partition: int = 0) -> None:
     """Append under the last claim of a session."""
-    granted = scene.ledger.told[f"{who}'s claim"]
+    granted = scene.ledger.answers[f"{who}'s claim"]
     ref = SessionRef(granted.session_id, granted.topic_epochs[partition])
     request = replace(request_of(value), session=ref)
     scene.ledger.unknown |= {record.value or b"" for record in request.records}
@@ -69,21 +69,21 @@ def append_as(scene: Scene, process: Process, who: str, value: str, partition: i
 
 
 def own(scene: Scene, process: Process, who: str, *wanted: tuple[str, int | None], group: str | None = None) -> Any:
-    told = process.log.access.own(scene.ledger.told[who], [OwnTarget(*one) for one in wanted], group=group)
-    scene.ledger.told[f"{who}'s resources"] = told
-    return told
+    owned = process.log.access.own(scene.ledger.answers[who], [OwnTarget(*one) for one in wanted], group=group)
+    scene.ledger.answers[f"{who}'s resources"] = owned
+    return owned
 
 
 def leave(scene: Scene, process: Process, *others: str) -> None:
     """Close all sessions that are not over."""
     for who in ("holder", "claimer", "next", *others):
-        if who in scene.ledger.told:
+        if who in scene.ledger.answers:
             with suppress(SessionSeveredError):
-                process.log.access.close_session(scene.ledger.told[who])
+                process.log.access.close_session(scene.ledger.answers[who])
 
 
 def still_lives(scene: Scene, process: Process, who: str) -> bool:
-    return process.log.access.session(scene.ledger.told[who]).state == "live"
+    return process.log.access.session(scene.ledger.answers[who]).state == "live"
 
 
 # Set-ups
@@ -111,7 +111,7 @@ def held(scene: Scene) -> Process:
 def held_before(scene: Scene) -> Process:
     """Let the session that had both partitions leave; the log still names it."""
     process = held(scene)
-    process.log.access.close_session(scene.ledger.told["holder"])
+    process.log.access.close_session(scene.ledger.answers["holder"])
     return scene.process()
 
 
@@ -119,7 +119,7 @@ def waited_for(scene: Scene) -> Process:
     """Let a claimer wait, and the session that held both partitions leave just now."""
     process = held(scene)
     claim(scene, process, "claimer", WAITING)
-    process.log.access.close_session(scene.ledger.told["holder"])
+    process.log.access.close_session(scene.ledger.answers["holder"])
     return scene.process()
 
 
@@ -136,7 +136,7 @@ def lock_owned(scene: Scene) -> Process:
     session(scene, process, "holder")
     own(scene, process, "holder", (LOCK, None))
     shared = claim(scene, process, "holder", "Shared", [1])
-    scene.ledger.told["shared claim"] = shared
+    scene.ledger.answers["shared claim"] = shared
     claim(scene, process, "holder", "Exclusive", [0])
     append_as(scene, process, "holder", "h0")
     return scene.process()
@@ -169,7 +169,7 @@ def heartbeat(scene: Scene, process: Process) -> None:
     """Renew the session; if it lapsed meanwhile, the answer must say so."""
     lives = still_lives(scene, scene.process(), "claimer")
     try:
-        process.log.access.heartbeat(scene.ledger.told["claimer"])
+        process.log.access.heartbeat(scene.ledger.answers["claimer"])
     except SessionExpiredError:
         assert not lives
     else:
@@ -177,16 +177,16 @@ def heartbeat(scene: Scene, process: Process) -> None:
 
 
 def heartbeat_once(scene: Scene, process: Process) -> None:
-    process.log.access.heartbeat(scene.ledger.told["claimer"])
+    process.log.access.heartbeat(scene.ledger.answers["claimer"])
 
 
 def close_session(scene: Scene, process: Process) -> None:
-    process.log.access.close_session(scene.ledger.told["holder"])
+    process.log.access.close_session(scene.ledger.answers["holder"])
 
 
 def close_session_again(scene: Scene, process: Process) -> None:
     close_session(scene, process)
-    assert process.log.access.session(scene.ledger.told["holder"]).state == "closed"
+    assert process.log.access.session(scene.ledger.answers["holder"]).state == "closed"
     scene.append(process, TOPIC, 0, "more")
 
 
@@ -220,7 +220,7 @@ def again(mode: str) -> Callable[[Scene, Process], None]:
 
 def next_claimer(scene: Scene, process: Process) -> None:
     """Let another session take it over, in a higher epoch than every answered grant; all others are fenced."""
-    others = [*scene.ledger.told.get("grants", [])]
+    others = [*scene.ledger.answers.get("grants", [])]
     session(scene, process, "next")
     granted = claim(scene, process, "next", FENCING)
     for other in others:
@@ -240,8 +240,8 @@ def holder_is_fenced(scene: Scene, process: Process) -> None:
 
 def has_its_place(scene: Scene, process: Process) -> None:
     """Assert that a waiter is in the line once; if its lease lapsed, it may no longer be there."""
-    told = [*process.log.access.producers(TOPIC)[1]]
-    assert len([one for one in told if one.session_id == scene.ledger.told["claimer"]]) <= 1
+    waiting = [*process.log.access.producers(TOPIC)[1]]
+    assert len([one for one in waiting if one.session_id == scene.ledger.answers["claimer"]]) <= 1
     if not still_lives(scene, process, "claimer"):
         return
     queued = claim(scene, process, "claimer", WAITING)
@@ -250,11 +250,11 @@ def has_its_place(scene: Scene, process: Process) -> None:
 
 
 def poll(scene: Scene, process: Process) -> None:
-    known = scene.ledger.told["claimer's claim"]
+    known = scene.ledger.answers["claimer's claim"]
     producer = process.log.access.producer(TOPIC, known.producer_name, session_id=known.session_id)
     assert producer.state == GRANTED
-    scene.ledger.told["claimer's claim"] = producer
-    scene.ledger.told["grants"].append(producer)
+    scene.ledger.answers["claimer's claim"] = producer
+    scene.ledger.answers["grants"].append(producer)
 
 
 def poll_again(scene: Scene, process: Process) -> None:
@@ -270,7 +270,7 @@ def poll_again(scene: Scene, process: Process) -> None:
 
 def reconnect(scene: Scene, process: Process) -> None:
     """Reconnect: it goes on in its epoch, whether its lease lapsed or not, since no other came between."""
-    known = scene.ledger.told["holder's claim"]
+    known = scene.ledger.answers["holder's claim"]
     producer = claim(scene, process, "holder", "Exclusive", topic_epochs=known.topic_epochs)
     assert producer.topic_epochs == known.topic_epochs
 
@@ -281,7 +281,7 @@ def reconnect_again(scene: Scene, process: Process) -> None:
 
 
 def close_producer(scene: Scene, process: Process) -> None:
-    known = scene.ledger.told["holder's claim"]
+    known = scene.ledger.answers["holder's claim"]
     process.log.access.close_producer(TOPIC, known.producer_name, known.session_id)
 
 
@@ -325,7 +325,7 @@ def own_lock_again(scene: Scene, process: Process) -> None:
     first, second = (own(scene, process, "claimer", (LOCK, 2)) for _ in range(2))
     assert first == second
     _nothing_is_due(scene)
-    if "holder" in scene.ledger.told:
+    if "holder" in scene.ledger.answers:
         with pytest.raises(SessionSeveredError):
             append_as(scene, process, "holder", "late")
 
@@ -373,7 +373,7 @@ def own_partition_again(scene: Scene, process: Process) -> None:
         return
     first, second = (own(scene, process, "claimer", (f"{TOPIC}/0", 1), (LOCK, None)) for _ in range(2))
     assert first == second
-    ref = SessionRef(scene.ledger.told["claimer"], first[0].fencing_token)
+    ref = SessionRef(scene.ledger.answers["claimer"], first[0].fencing_token)
     request = replace(request_of("owned"), session=ref)
     answer = process.log.append(TOPIC, 0, request)
     assert answer is not None
@@ -382,7 +382,7 @@ def own_partition_again(scene: Scene, process: Process) -> None:
 
 
 def release(scene: Scene, process: Process) -> None:
-    process.log.access.release(scene.ledger.told["holder"], [LOCK])
+    process.log.access.release(scene.ledger.answers["holder"], [LOCK])
 
 
 def release_again(scene: Scene, process: Process) -> None:
@@ -401,7 +401,7 @@ def access_is_whole(scene: Scene, process: Process) -> None:
         exclusive = [epoch for _, epoch, named in markers if named is not None]
         assert epochs == sorted(epochs), "I8"
         assert exclusive == sorted(set(exclusive)), "I8"
-        for granted in scene.ledger.told.get("grants", []):
+        for granted in scene.ledger.answers.get("grants", []):
             if granted.access_mode != "Shared" and partition in granted.topic_epochs:
                 key = keys.segment_key(topic_id, partition, granted.next_offsets[partition] - 1)
                 assert (key, granted.topic_epochs[partition], granted.session_id) in markers

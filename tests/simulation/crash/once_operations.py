@@ -35,16 +35,16 @@ from tests.simulation.crash.transaction_operations import (
 from tests.simulation.crash.transaction_rows import transactions_of
 from tests.simulation.crash.transaction_scene import (
     ID,
-    Told,
+    KnownTransaction,
     begin,
     end,
     get_each,
     in_time,
+    known_transaction,
     produce,
     read_committed,
     read_each,
     shown,
-    told,
     transactions_are_whole,
 )
 
@@ -60,11 +60,11 @@ def _begin_each(scene: Scene, process: Process, run: str) -> None:
         begin(scene, process, transactional_id)
         for partition in partitions:
             produce(scene, process, f"{transactional_id}:{partition}", partition, transactional_id)
-    scene.ledger.told.setdefault("runs", {})[run] = [told(scene, one) for one in members]
+    scene.ledger.answers.setdefault("runs", {})[run] = [known_transaction(scene, one) for one in members]
 
 
-def _members(scene: Scene, run: str) -> list[Told]:
-    members: list[Told] = scene.ledger.told["runs"][run]
+def _members(scene: Scene, run: str) -> list[KnownTransaction]:
+    members: list[KnownTransaction] = scene.ledger.answers["runs"][run]
     return members
 
 
@@ -143,7 +143,7 @@ def abort_all(scene: Scene, process: Process) -> None:
 
 def commit_one(scene: Scene, process: Process) -> None:
     """Commit one transaction with the version."""
-    known = told(scene)
+    known = known_transaction(scene)
     known.asked = True
     process.log.transactions.end(ID, known.pair, True, OnceMark(APP, VERSION, RUN))
     known.is_answered = True
@@ -154,13 +154,13 @@ def raise_alone(scene: Scene, process: Process) -> None:
 
 
 def forget(scene: Scene, process: Process) -> None:
-    scene.ledger.told["forgotten"] = True
+    scene.ledger.answers["forgotten"] = True
     process.log.transactions.forget_once(APP)
 
 
 def extend(scene: Scene, process: Process) -> None:
     at_least = scene.runtime.now_ms() + EXTENDED_MS
-    assert process.log.transactions.extend(ID, told(scene).pair, EXTENDED_MS) >= at_least
+    assert process.log.transactions.extend(ID, known_transaction(scene).pair, EXTENDED_MS) >= at_least
 
 
 # What mends them
@@ -242,14 +242,14 @@ def extend_again(scene: Scene, process: Process) -> None:
 def ends_are_whole(scene: Scene, process: Process) -> None:
     """Assert that the members of each end have one outcome, and that a version that is stored shows its members."""
     transactions_are_whole(scene, process)
-    if scene.ledger.told.get("offsets are lost"):
+    if scene.ledger.answers.get("offsets are lost"):
         return  # after a rebuild members may end apart, and no version is known
     values = {value for partition in (0, 1) for value in shown(process, partition)}
     stored = _stored(process)
-    for run, members in scene.ledger.told.get("runs", {}).items():
+    for run, members in scene.ledger.answers.get("runs", {}).items():
         outcomes = {value in values for one in members for sent in one.sent.values() for value in sent}
         assert len(outcomes) == 1, f"I26: members that ended apart: {members}"
-        if not scene.ledger.told.get("forgotten"):
+        if not scene.ledger.answers.get("forgotten"):
             assert outcomes == {stored == (VERSION, run)}, f"I27: {stored}, though {run} is {outcomes}"
 
 

@@ -182,15 +182,17 @@ def _due(difference: Difference) -> set[str]:
     return found
 
 
-def _untold(difference: Difference) -> set[str]:
+def _unannounced(difference: Difference) -> set[str]:
     """Return the subscriptions of which some region may not know, and the new UPDATEs that were not noted."""
     found = set()
     for one in difference.replicated:
-        untold = {sub.name: sub for sub in subscriptions_of(difference.left) if not one.others <= set(sub.told)}
-        found |= {f"{keys.subscription_items(one.topic_id)}#{name}" for name in untold} & difference.changed
+        unannounced = {sub.name: sub for sub in subscriptions_of(difference.left) if not one.others <= set(sub.told)}
+        found |= {f"{keys.subscription_items(one.topic_id)}#{name}" for name in unannounced} & difference.changed
         for key, _, kind, value in one.markers:
             if kind == control.SUBSCRIPTION_UPDATE and not one.is_foreign(key) and key in difference.changed:
-                found |= {key} if {update["subscription"] for update in value["updates"]} & untold.keys() else set()
+                found |= (
+                    {key} if {update["subscription"] for update in value["updates"]} & unannounced.keys() else set()
+                )
     return found
 
 
@@ -216,7 +218,7 @@ REGION_ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
     "a REQUEST, before its RESPONSE; the last RESPONSE, before SNAPSHOT": _unanswered,
     "SNAPSHOT, before cursors were looked at": _not_looked_at,
     "`due`, before UPDATE; UPDATE, before `due` is cleared": _due,
-    "a subscription, before its UPDATE to the other regions": _untold,
+    "a subscription, before its UPDATE to the other regions": _unannounced,
     "an UPDATE's subscription and cursor, before `applied_to`": _applied,
     "a lease, `again`, a message": _leases,
 }

@@ -146,7 +146,7 @@ def link(scene: Scene, *names: str, partitions: int = 1) -> Beside:
     world = RegionWorld(*names, runtimes=dict.fromkeys(names, scene.runtime))
     beside = Beside(scene, world, partitions)
     scene.on_close.append(world.close)
-    scene.ledger.told["regions"] = beside
+    scene.ledger.answers["regions"] = beside
     for region in world.regions.values():
         service = _service(scene)
         region.peers[REGION] = PeerInProcess(REGION, service, REGION, service.log)
@@ -168,7 +168,7 @@ def _peer(beside: Beside, region: Region, process: Process) -> CountedPeer:
 
 def beside_of(scene: Scene) -> Beside:
     """Return the other regions of a scene."""
-    found: Beside = scene.ledger.told["regions"]
+    found: Beside = scene.ledger.answers["regions"]
     return found
 
 

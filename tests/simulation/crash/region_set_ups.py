@@ -125,7 +125,7 @@ def to_be_subscribed(scene: Scene) -> Process:
     return scene.process()
 
 
-def untold(scene: Scene) -> Process:
+def unannounced(scene: Scene) -> Process:
     """Have a subscription that no other region has heard of."""
     subscribed(scene)
     return scene.process()

@@ -264,11 +264,11 @@ def _is_reached(difference: Difference, state: str) -> bool:
 def explain(before: Stored, left: Stored, *, is_all_written: bool) -> tuple[set[str], set[str]]:
     """Return the rows that account for what was left behind, and the changed keys that none accounts for."""
     difference = Difference(before, left, is_all_written)
-    told = {row: found for row, find in ROWS.items() if (found := find(difference))}
-    rows = set(told)
+    by_row = {row: found for row, find in ROWS.items() if (found := find(difference))}
+    rows = set(by_row)
     if is_all_written and difference.changed and not rows:
         return {LAST_WRITE}, set()
-    unexplained = difference.changed - _settled(difference) - set().union(*told.values())
+    unexplained = difference.changed - _settled(difference) - set().union(*by_row.values())
     return rows, set(unexplained)
 
 

@@ -146,7 +146,7 @@ class Ledger:
     log_starts: dict[tuple[str, int], int] = field(default_factory=dict)  # from the last answers
     going: set[str] = field(default_factory=set)  # topic ids whose deletion a client has begun
     producer_ids: list[int] = field(default_factory=list)
-    told: dict[str, Any] = field(default_factory=dict)  # answers about sessions, claims and subscriptions
+    answers: dict[str, Any] = field(default_factory=dict)  # answers about sessions, claims and subscriptions
 
 
 class Scene:

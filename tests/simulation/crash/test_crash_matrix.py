@@ -114,7 +114,7 @@ def broken(do: Callable[[Scene, Process], object], **changes: Any) -> Operation:
         (regions.looks_at_no_cursor_later, "SNAPSHOT and UPDATE", AssertionError, "I24"),
     ],
 )
-def test_what_a_guard_of_the_simulation_is_for_is_found_by_the_matrix_too(
+def test_a_guard_of_the_simulation_is_found_by_the_matrix_too(
     monkeypatch: pytest.MonkeyPatch, guard: SwitchOff, operation: str, found: type[Exception], message: str | None
 ) -> None:
     guard(monkeypatch)
@@ -137,7 +137,7 @@ def test_an_answer_before_the_commit_is_found() -> None:
         list(run_writes(broken(append_without_telling)))
 
 
-def test_a_record_that_stands_twice_is_found() -> None:
+def test_a_record_that_is_in_the_log_twice_is_found() -> None:
     def append_twice(scene: Scene, process: Process) -> None:
         scene.append(process, "orders", 0, "twice")
 
@@ -146,7 +146,7 @@ def test_a_record_that_stands_twice_is_found() -> None:
         list(run_writes(operation))
 
 
-def test_a_change_that_no_row_tells_of_is_found() -> None:
+def test_a_change_that_no_row_explains_is_found() -> None:
     def leave_something(scene: Scene, process: Process) -> None:
         process.context.objects.create("elsewhere/forgotten", b"x", {})
         process.context.objects.create("elsewhere/forgotten too", b"x", {})
@@ -187,7 +187,7 @@ def test_a_checkpoint_that_writes_its_head_first_is_found(monkeypatch: pytest.Mo
         list(run_writes(BY_NAME["checkpoint of many producers"]))
 
 
-def test_an_owner_who_is_told_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_granted_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
     # Otherwise the repeated request makes up for it.
     monkeypatch.setattr(fence_markers, "finish_all", lambda *_: None)

@@ -59,8 +59,8 @@ def test_a_lease_that_never_lapses_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_record_that_is_passed_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = source_batches.looked_at
 
-    def forgetful(*told: Any, **more: Any) -> Any:
-        return [one for one in looked_at(*told, **more) if one.number != 2]
+    def forgetful(*args: Any, **more: Any) -> Any:
+        return [one for one in looked_at(*args, **more) if one.number != 2]
 
     monkeypatch.setattr(direct_source, "looked_at", forgetful)
     with pytest.raises((AssertionError, FencelineError), match="I17"):
@@ -70,8 +70,8 @@ def test_a_record_that_is_passed_over_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_an_aborted_record_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = direct_source.DirectSource._segments
 
-    def credulous(self: direct_source.DirectSource, *told: Any) -> Any:
-        answer = ask(self, *told)
+    def credulous(self: direct_source.DirectSource, *args: Any) -> Any:
+        answer = ask(self, *args)
         return answer and replace(answer, segments=[replace(one, aborted=[]) for one in answer.segments])
 
     monkeypatch.setattr(direct_source.DirectSource, "_segments", credulous)
@@ -93,7 +93,7 @@ def test_an_update_that_is_cleared_before_it_is_sent_is_found(monkeypatch: pytes
         run_of("acknowledgement and UPDATE")
 
 
-def test_a_subscription_that_is_told_before_its_update_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_noted_before_its_announcement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     announce = announce_subscriptions.announce
 
     def hasty(job: PartitionJob, subscriptions: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_subscription_that_is_told_before_its_update_is_found(monkeypatch: pyt
 
     monkeypatch.setattr(announce_subscriptions, "announce", hasty)
     with pytest.raises(AssertionError, match="never heard of a subscription"):
-        run_of("telling")
+        run_of("announcing")
 
 
 @dataclass

@@ -33,13 +33,13 @@ from tests.simulation.crash.transaction_scene import (
     end_again,
     get_each,
     in_time,
+    known_transaction,
     nothing_is_due,
     produce,
     read_committed,
     read_each,
     send_offset,
     stable_offset,
-    told,
     transactions_are_whole,
 )
 from tests.support.service import TOPIC
@@ -68,7 +68,7 @@ def given_last(scene: Scene) -> Process:
     """Let the producer have the last epoch."""
     given(scene)
     _set(scene, producer_epoch=limits.PRODUCER_EPOCH_MAX)
-    known = told(scene)
+    known = known_transaction(scene)
     known.pair = ProducerPair(known.pair.producer_id, limits.PRODUCER_EPOCH_MAX)
     return scene.process()
 
@@ -81,7 +81,7 @@ def grouped(scene: Scene) -> Process:
 def _grouped(scene: Scene, process: Process) -> Process:
     for number in range(PARTITIONS):
         produce(scene, process, f"t{number}", number)
-    process.log.transactions.add_group(ID, told(scene).pair, GROUP)
+    process.log.transactions.add_group(ID, known_transaction(scene).pair, GROUP)
     return scene.process()
 
 
@@ -150,7 +150,7 @@ def expired(scene: Scene) -> Process:
 def hanging(scene: Scene) -> Process:
     """Lose both items of an open transaction: no coordinator knows of it."""
     process = grouped(scene)
-    lost = [keys.transaction_item(ID), keys.transactional_id_item(told(scene).pair.producer_id)]
+    lost = [keys.transaction_item(ID), keys.transactional_id_item(known_transaction(scene).pair.producer_id)]
     scene.items.write([Delete(key, item.version) for key, item in scene.items.get(lost).items()])
     return process
 
@@ -171,7 +171,7 @@ def every_state(scene: Scene) -> Process:
 
 def _lose(scene: Scene) -> None:
     scene.lose_items()
-    scene.ledger.told["offsets are lost"] = True
+    scene.ledger.answers["offsets are lost"] = True
 
 
 def _set(scene: Scene, **changes: Any) -> None:
@@ -188,17 +188,17 @@ def init(scene: Scene, process: Process) -> None:
 
 
 def init_keeping(scene: Scene, process: Process) -> None:
-    begin(scene, process, pair=told(scene).pair)
+    begin(scene, process, pair=known_transaction(scene).pair)
 
 
 def add_partitions(scene: Scene, process: Process) -> None:
-    pair = scene.ledger.told["transactions"][0].pair
+    pair = scene.ledger.answers["transactions"][0].pair
     places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     assert process.log.transactions.add_partitions(ID, pair, places) == [None] * PARTITIONS
 
 
 def add_group(scene: Scene, process: Process) -> None:
-    process.log.transactions.add_group(ID, told(scene).pair, GROUP)
+    process.log.transactions.add_group(ID, known_transaction(scene).pair, GROUP)
 
 
 def first_batch(scene: Scene, process: Process) -> None:
@@ -215,7 +215,7 @@ def abort(scene: Scene, process: Process) -> None:
 
 def abort_by_hand(scene: Scene, process: Process) -> None:
     for number in range(PARTITIONS):
-        process.log.transactions.abort_hanging(TOPIC, number, scene.ledger.told["transactions"][0].pair)
+        process.log.transactions.abort_hanging(TOPIC, number, scene.ledger.answers["transactions"][0].pair)
 
 
 def rebuild_items(scene: Scene, process: Process) -> None:
@@ -240,7 +240,7 @@ def _transact(scene: Scene, process: Process) -> None:
 
 def init_keeping_again(scene: Scene, process: Process) -> None:
     """Ask again with the pair that the producer has: the answer is the same, twice; or its time-out was met first."""
-    pair = scene.ledger.told["transactions"][0].pair
+    pair = scene.ledger.answers["transactions"][0].pair
     first, second = (process.log.transactions.init(ID, TIMEOUT_MS, pair) for _ in range(2))
     assert first == second > pair
     nothing_is_due(scene)
@@ -289,7 +289,7 @@ def abort_again(scene: Scene, process: Process) -> None:
 
 def abort_too_late(scene: Scene, process: Process) -> None:
     """Ask for the other outcome: it is the one in force, or is refused. What was decided stays."""
-    known = scene.ledger.told["transactions"][0]
+    known = scene.ledger.answers["transactions"][0]
     with suppress(InvalidTxnStateError):
         known.asked, asked = False, known.asked
         process.log.transactions.end(ID, known.pair, False)
@@ -337,7 +337,7 @@ def abort_by_hand_again(scene: Scene, process: Process) -> None:
     """Abort again: each partition has the ABORT once."""
     for number in range(PARTITIONS):
         with suppress(InvalidTxnStateError):
-            process.log.transactions.abort_hanging(TOPIC, number, scene.ledger.told["transactions"][0].pair)
+            process.log.transactions.abort_hanging(TOPIC, number, scene.ledger.answers["transactions"][0].pair)
 
 
 SAME = "the same again"

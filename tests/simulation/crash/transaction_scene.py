@@ -27,7 +27,7 @@ OFFSET = 1  # what a transaction sends
 
 
 @dataclass
-class Told:
+class KnownTransaction:
     """One transaction, and what its producer knows of it."""
 
     transactional_id: str
@@ -39,16 +39,16 @@ class Told:
     is_answered: bool = False
 
 
-def told(scene: Scene, transactional_id: str = ID) -> Told:
+def known_transaction(scene: Scene, transactional_id: str = ID) -> KnownTransaction:
     """Return the present transaction of an id, as its producer knows it."""
-    every: list[Told] = scene.ledger.told["transactions"]
+    every: list[KnownTransaction] = scene.ledger.answers["transactions"]
     return [one for one in every if one.transactional_id == transactional_id][-1]
 
 
 def begin(scene: Scene, process: Process, transactional_id: str = ID, pair: ProducerPair | None = None) -> ProducerPair:
     """Ask for the id, with ``pair`` to keep it; what the producer sends from now on is another transaction."""
     given = process.log.transactions.init(transactional_id, TIMEOUT_MS, pair)
-    holders: dict[ProducerPair, tuple[str, Any]] = scene.ledger.told.setdefault("pairs", {})
+    holders: dict[ProducerPair, tuple[str, Any]] = scene.ledger.answers.setdefault("pairs", {})
     request = (transactional_id, object() if pair is None else pair)
     assert holders.setdefault(given, request) == request, f"{given} was given to two requests"
     _start(scene, transactional_id, given)
@@ -56,12 +56,12 @@ def begin(scene: Scene, process: Process, transactional_id: str = ID, pair: Prod
 
 
 def _start(scene: Scene, transactional_id: str, pair: ProducerPair) -> None:
-    scene.ledger.told.setdefault("transactions", []).append(Told(transactional_id, pair))
+    scene.ledger.answers.setdefault("transactions", []).append(KnownTransaction(transactional_id, pair))
 
 
 def produce(scene: Scene, process: Process, value: str, partition: int = 0, transactional_id: str = ID) -> None:
     """Send a batch of the present transaction; a repeat has the same value."""
-    known = told(scene, transactional_id)
+    known = known_transaction(scene, transactional_id)
     values = known.sent.setdefault(partition, [])
     if value not in values:
         values.append(value)
@@ -71,27 +71,27 @@ def produce(scene: Scene, process: Process, value: str, partition: int = 0, tran
 
 
 def send_offset(scene: Scene, process: Process) -> None:
-    known = told(scene)
+    known = known_transaction(scene)
     offsets = [CommittedOffset(TOPIC, 0, OFFSET, "sent")]
     process.log.transactions.send_offsets(ID, known.pair, GROUP, offsets)
     known.is_offset_sent = True
 
 
 def end(scene: Scene, process: Process, transactional_id: str = ID, *, is_commit: bool = True) -> None:
-    known = told(scene, transactional_id)
+    known = known_transaction(scene, transactional_id)
     assert known.asked in (None, is_commit)
     known.asked = is_commit
     following = process.log.transactions.end(transactional_id, known.pair, is_commit)
     known.is_answered = True
-    given: ProducerPair = scene.ledger.told.setdefault("following", {}).setdefault(known.pair, following)
+    given: ProducerPair = scene.ledger.answers.setdefault("following", {}).setdefault(known.pair, following)
     assert given == following, "a repeat was answered with another pair"
-    if told(scene, transactional_id) is known:
+    if known_transaction(scene, transactional_id) is known:
         _start(scene, transactional_id, following)
 
 
 def end_again(scene: Scene, process: Process, transactional_id: str = ID, *, is_commit: bool = True) -> None:
     """End the transaction that the producer ended last, or still has open."""
-    every = [one for one in scene.ledger.told["transactions"] if one.transactional_id == transactional_id]
+    every = [one for one in scene.ledger.answers["transactions"] if one.transactional_id == transactional_id]
     known = next(one for one in reversed(every) if one.sent or one.is_offset_sent or one is every[0])
     known.asked = is_commit
     following = process.log.transactions.end(transactional_id, known.pair, is_commit)
@@ -101,7 +101,7 @@ def end_again(scene: Scene, process: Process, transactional_id: str = ID, *, is_
 
 def is_out_of_time(scene: Scene, transactional_id: str = ID) -> bool:
     """Return True if the next request must find that the transaction is over: its time-out is due, or was met."""
-    now_ms, pair = scene.runtime.now_ms(), told(scene, transactional_id).pair
+    now_ms, pair = scene.runtime.now_ms(), known_transaction(scene, transactional_id).pair
     for item in transactions_of(scene.stored()).values():
         if item.transactional_id == transactional_id:
             return item.is_out_of_time(now_ms) or item.is_fenced or item.pair > pair
@@ -147,7 +147,7 @@ def nothing_is_due(scene: Scene) -> None:
 
 def transactions_are_whole(scene: Scene, process: Process) -> None:
     """Assert that each transaction is all or nothing, as it was answered; each id can be taken up again."""
-    for transactional_id in {one.transactional_id for one in scene.ledger.told.get("transactions", [])}:
+    for transactional_id in {one.transactional_id for one in scene.ledger.answers.get("transactions", [])}:
         begin(scene, process, transactional_id)
     nothing_is_due(scene)
     stored, topic_id = scene.stored(), scene.topic(TOPIC).topic_id
@@ -160,7 +160,7 @@ def transactions_are_whole(scene: Scene, process: Process) -> None:
     every = {p: shown(process, p) for p in range(PARTITIONS)}
     logged = {p: {(r.value or b"").decode() for r in read_all(process.log, TOPIC, p, 0)} for p in range(PARTITIONS)}
     offset = _offset(process)
-    for known in scene.ledger.told.get("transactions", []):
+    for known in scene.ledger.answers.get("transactions", []):
         _is_whole(scene, known, every, logged, offset)
 
 
@@ -172,11 +172,11 @@ def _markers_ascend(markers: list[tuple[int, int]]) -> None:
 
 
 def _is_whole(
-    scene: Scene, known: Told, every: dict[int, list[str]], logged: dict[int, set[str]], offset: int | None
+    scene: Scene, known: KnownTransaction, every: dict[int, list[str]], logged: dict[int, set[str]], offset: int | None
 ) -> None:
     assert known.acknowledged <= set().union(*logged.values()), f"acknowledged, and not in the log: {known}"
     outcomes = {value in every[p] for p, values in known.sent.items() for value in values if value in logged[p]}
-    if known.is_offset_sent and not scene.ledger.told.get("offsets are lost"):
+    if known.is_offset_sent and not scene.ledger.answers.get("offsets are lost"):
         outcomes.add(offset == OFFSET)
     assert len(outcomes) <= 1, f"torn apart: {known} {every} {offset}"
     if known.is_answered:

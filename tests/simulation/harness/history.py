@@ -49,12 +49,12 @@ class Attempt:
         return Record(text, key, timestamp=1_800_000_000_000)
 
     def __str__(self) -> str:
-        told = [self.id, f"batch={self.batch}", f"count={self.count}"]
+        members = [self.id, f"batch={self.batch}", f"count={self.count}"]
         if self.expected is not None:
-            told.append(f"expected={self.expected}")
+            members.append(f"expected={self.expected}")
         if self.producer is not None:
-            told.append("producer={}/{} sequence={}".format(*self.producer))
-        return " ".join(told)
+            members.append("producer={}/{} sequence={}".format(*self.producer))
+        return " ".join(members)
 
 
 def text_of(record: Any) -> bytes:
@@ -159,6 +159,6 @@ class History:
 
 def _brief(answer: Any) -> str:
     if hasattr(answer, "records"):
-        told = [f"{record.offset}={text_of(record).decode()}" for record in answer.records]
-        return f"position={answer.position} {answer.bounds} [{' '.join(told)}]"
+        records = [f"{record.offset}={text_of(record).decode()}" for record in answer.records]
+        return f"position={answer.position} {answer.bounds} [{' '.join(records)}]"
     return str(answer)

@@ -160,12 +160,12 @@ def test_a_lock_is_held_by_one_task_at_a_time_and_is_re_entrant() -> None:
 def test_a_wait_ends_by_notification_or_by_its_time() -> None:
     world = World(1)
     condition = Condition(world)
-    told: list[bool] = []
+    notified: list[bool] = []
 
     def wait() -> None:
         with condition:
-            told.append(condition.wait(1))
-            told.append(condition.wait(100))
+            notified.append(condition.wait(1))
+            notified.append(condition.wait(100))
 
     def notify() -> None:
         world.sleep(5_000)
@@ -173,11 +173,11 @@ def test_a_wait_ends_by_notification_or_by_its_time() -> None:
             condition.notify_all()
 
     run_tasks(world, wait, notify)
-    assert told == [False, True]
+    assert notified == [False, True]
     assert 5_000 <= world.now < 6_000
 
 
-def test_tasks_that_wait_for_each_other_are_told() -> None:
+def test_a_deadlock_of_tasks_is_an_error() -> None:
     world = World(1)
     condition = Condition(world)
 
@@ -190,7 +190,7 @@ def test_tasks_that_wait_for_each_other_are_told() -> None:
     world.close()
 
 
-def test_a_crash_ends_every_task_of_its_process_and_its_clients_are_told_nothing() -> None:
+def test_a_crash_ends_every_task_of_its_process_and_its_clients_get_no_reply() -> None:
     world = World(1)
     ended: list[str] = []
 
@@ -216,24 +216,24 @@ def test_a_crash_ends_every_task_of_its_process_and_its_clients_are_told_nothing
     assert ended == ["killed"]
 
 
-def test_a_frozen_process_stands_still_while_time_goes_on() -> None:
+def test_a_frozen_process_pauses_while_time_goes_on() -> None:
     world = World(1)
     process = a_process(world)
     process.stops_when_frozen = True
     runtime = SimRuntime(world, process)
-    told: list[float] = []
+    elapsed_ms: list[float] = []
 
     def serve(_: object) -> None:
         before = runtime.now_ms(), runtime.monotonic_ms()
         world.sleep(10)
-        told.extend((runtime.now_ms() - before[0], runtime.monotonic_ms() - before[1]))
+        elapsed_ms.extend((runtime.now_ms() - before[0], runtime.monotonic_ms() - before[1]))
 
     def freeze() -> None:
         process.freeze(300_000)
 
     run_tasks(world, lambda: world.call(process, serve, 600_000), freeze)
-    assert told[0] >= 300_000
-    assert told[1] < 1_000
+    assert elapsed_ms[0] >= 300_000
+    assert elapsed_ms[1] < 1_000
 
 
 def test_calls_gathered_are_all_made_and_the_first_failure_is_raised() -> None:

@@ -194,20 +194,20 @@ def _page(log: PartitionLog, operations: Sequence[Operation], operation: Operati
     page, request, bounds = operation.answer, operation.request, operation.answer.bounds
     if request.is_compacted:
         return _compacted_page(log, operations, operation)
-    told = [(record.offset, text_of(record)) for record in page.records]
+    records = [(record.offset, text_of(record)) for record in page.records]
     start = request.offset
     # It shows so many before the end at some moment; what came while it waited is shown, too.
     if start is None:
-        start = told[0][0] if told else page.position
+        start = records[0][0] if records else page.position
         is_tail = log.was_tail(start + request.tail_offset, operation.began, operation.ended)
         is_whole = start == bounds.log_start_offset and log.tail_at(operation.began) <= start + request.tail_offset
         if not is_tail and not is_whole:
             return f"read from {start}, which was never {request.tail_offset} before the end"
-    if told != log.data(start, page.position):
-        return f"answered {told}, but the log has {log.data(start, page.position)}"
+    if records != log.data(start, page.position):
+        return f"answered {records}, but the log has {log.data(start, page.position)}"
     if page.position > bounds.next_offset or (page.position == start < bounds.next_offset):
         return f"position {page.position} after a read from {start} to {bounds.next_offset}"
-    if len(told) > request.max_records or bounds.last_stable_offset != bounds.next_offset:
+    if len(records) > request.max_records or bounds.last_stable_offset != bounds.next_offset:
         return f"too many records, or a last stable offset where no transaction is: {bounds}"
     if not bounds.log_start_offset <= start:
         return f"answered from {start} below the log start {bounds.log_start_offset}"
@@ -220,7 +220,7 @@ def _compacted_page(log: PartitionLog, operations: Sequence[Operation], operatio
     It shows what the view of some moment of this read has, and the log after it; trimmed records may go.
     """
     page, request, bounds = operation.answer, operation.request, operation.answer.bounds
-    told = [(record.offset, text_of(record)) for record in page.records]
+    records = [(record.offset, text_of(record)) for record in page.records]
     start = max(request.offset, bounds.log_start_offset)
     trims = [o for o in operations if (o.kind, o.topic, o.partition) == ("trim", operation.topic, operation.partition)]
     trimmed = max((o.request for o in trims if o.began < operation.ended), default=0)
@@ -228,10 +228,10 @@ def _compacted_page(log: PartitionLog, operations: Sequence[Operation], operatio
     if horizon not in log.horizons_between(operation.began, operation.ended) or deletes_to > horizon:
         return f"answered of a view up to {horizon} without tombstones below {deletes_to}, which was not in force"
     view = log.compacted(start, page.position, horizon, deletes_to)
-    if not set(told) <= set(view) or not set(view) - set(told) <= {r for r in view if r[0] < trimmed}:
-        return f"answered {told} of a view up to {horizon}, but it has {view}"
-    if told != sorted(told) or len(told) > request.max_records:
-        return f"answered {told}, out of order or too many"
+    if not set(records) <= set(view) or not set(view) - set(records) <= {r for r in view if r[0] < trimmed}:
+        return f"answered {records} of a view up to {horizon}, but it has {view}"
+    if records != sorted(records) or len(records) > request.max_records:
+        return f"answered {records}, out of order or too many"
     if page.position > bounds.next_offset or (page.position == start < bounds.next_offset):
         return f"position {page.position} after a read from {start} to {bounds.next_offset}"
     return _bounds(log, operations, operation, bounds)
@@ -331,8 +331,8 @@ def _any_life(truth: Truth, operation: Operation, judge: Callable[[PartitionLog]
         raise Violation(f"{operation}: answered, but there was no such topic")
     reasons = [judge(truth.log(life, operation.partition)) for life in lives]
     if None not in reasons:
-        told = operation.error or operation.answer
-        raise Violation(f"{operation}: {'; '.join(str(reason) for reason in reasons)} (answer: {told})")
+        outcome = operation.error or operation.answer
+        raise Violation(f"{operation}: {'; '.join(str(reason) for reason in reasons)} (answer: {outcome})")
 
 
 _ANSWERS: Mapping[str, Callable[[Truth, Sequence[Operation], Operation], None]] = {

@@ -1,7 +1,7 @@
 """Each guard of combining, switched off: the seeds find what it was there for, and pass with it (I16).
 
 Not here, since hundreds of seeds do not reach it: that ``bound`` only grows at its offset. See
-``test_what_a_round_binds_at_its_offset_stays_bound_there`` in the protocol tests.
+``test_an_offer_bound_at_its_rounds_offset_stays_bound`` in the protocol tests.
 """
 
 from __future__ import annotations

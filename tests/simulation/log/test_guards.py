@@ -82,11 +82,11 @@ def takes_no_object_for_its_own(patch: Patch) -> None:
     """Take a 412 for a rival's, whatever its write-id."""
     resolve = commit.resolve_existing_segment
 
-    def blind(partition: Partition, group: Group, **told: bool) -> commit.Committed | commit.Lost | commit.Gone:
+    def blind(partition: Partition, group: Group, **kwargs: bool) -> commit.Committed | commit.Lost | commit.Gone:
         segment = group.segment
         assert segment is not None
         group.segment = segment._replace(metadata=segment.metadata._replace(write_id="another"))
-        return resolve(partition, group, **told)
+        return resolve(partition, group, **kwargs)
 
     patch.setattr(commit, "resolve_existing_segment", blind)
 
@@ -94,7 +94,9 @@ def takes_no_object_for_its_own(patch: Patch) -> None:
 @GUARDS.guard(rivals, seed=7)
 def takes_every_object_for_its_own(patch: Patch) -> None:
     """Take a 412 for the echo of one's own create."""
-    patch.setattr(commit, "resolve_existing_segment", lambda partition, group, **told: commit.confirm(partition, group))
+    patch.setattr(
+        commit, "resolve_existing_segment", lambda partition, group, **kwargs: commit.confirm(partition, group)
+    )
 
 
 @GUARDS.guard(rivals, seed=3)
@@ -155,7 +157,7 @@ def appends_behind_the_end(patch: Patch) -> None:
 def checkpoints_without_producers(patch: Patch) -> None:
     """Write the head without the producers that appended below it."""
     nothing = checkpoint._Step(keys.PRODUCER_ID_BLOCK, lambda: None, lambda item: None)
-    patch.setattr(checkpoint, "_producer_step", lambda partition, *told: nothing)
+    patch.setattr(checkpoint, "_producer_step", lambda partition, *args: nothing)
 
 
 @GUARDS.guard(collections, seed=7)
@@ -181,8 +183,8 @@ def drops_views_at_once(patch: Patch) -> None:
 def compacts_away_what_is_newest(patch: Patch) -> None:
     """Take a key for newest where it was met first."""
 
-    def first(partition: Partition, source: CompactionSource, **told: Any) -> Newest:
-        newest = newest_offsets(partition, source, **told)
+    def first(partition: Partition, source: CompactionSource, **kwargs: Any) -> Newest:
+        newest = newest_offsets(partition, source, **kwargs)
         return replace(newest, offsets=dict.fromkeys(newest.offsets, source.start))
 
     patch.setattr(compaction, "newest_offsets", first)

@@ -239,7 +239,7 @@ def _check_extended(truth: OnceTruth, operation: Operation) -> None:
 def _check_once(truth: OnceTruth, operation: Operation) -> None:
     app: str = operation.request
     request = Closing((), True, Once(app, 0, ""))
-    told = (operation.answer.version, operation.answer.note)
+    answered = (operation.answer.version, operation.answer.note)
     every = [truth.once_at(app, step) for step in truth.moments(request, operation.began, operation.ended)]
-    if told not in [(-1, None) if one is None else (one.version, one.note) for one in every]:
-        raise Violation(f"{operation}: told {told}, stored was {every}")
+    if answered not in [(-1, None) if one is None else (one.version, one.note) for one in every]:
+        raise Violation(f"{operation}: told {answered}, stored was {every}")

@@ -121,7 +121,7 @@ def extend(instance: Instance, timeout_ms: int) -> None:
     """
     assert instance.pair is not None
     extending = Extending(instance.transactional_id, instance.pair, timeout_ms)
-    instance._tell("extend", extending, extending.made)
+    instance._call("extend", extending, extending.made)
 
 
 def look(stage: Stage, name: str, app: str) -> int:
@@ -132,7 +132,7 @@ def look(stage: Stage, name: str, app: str) -> int:
     """
     for _ in range(TRIES_MAX):
         with suppress(FencelineError, NoReply):
-            return int(stage.tell(name, "once", app, lambda log: log.transactions.once(app)).version)
+            return int(stage.call(name, "once", app, lambda log: log.transactions.once(app)).version)
         stage.world.sleep(stage.rng.random() * 500)
     raise Lost
 
@@ -316,7 +316,7 @@ class Query:
             ending = Ending(one.member.transactional_id, one.member.pair, False)
             with suppress(FencelineError, NoReply):
                 if self.stage.rng.random() < 0.7:
-                    self.stage.tell(self.client, "end", ending, ending.made)
+                    self.stage.call(self.client, "end", ending, ending.made)
         self.main = None
 
     def _fence_others(self, made: Sequence[Made]) -> None:
@@ -352,7 +352,7 @@ def close(stage: Stage, name: str, parallel: Parallel, members: Sequence[Large],
         parallel.begin(f"{name}.again", partial(_late, stage, name, closing, delay_ms))
     for _ in range(ENDS_MAX):
         try:
-            pairs = stage.tell(name, "close", closing, closing.made)
+            pairs = stage.call(name, "close", closing, closing.made)
         except FencelineError as error:
             if error.next_step in ("fix", "stop"):
                 for one in asked:
@@ -374,4 +374,4 @@ def close(stage: Stage, name: str, parallel: Parallel, members: Sequence[Large],
 
 def _late(stage: Stage, name: str, closing: Closing, delay_ms: float) -> None:
     stage.world.sleep(delay_ms)
-    stage.tell(name, "close", closing, closing.made)
+    stage.call(name, "close", closing, closing.made)

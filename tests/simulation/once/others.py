@@ -72,7 +72,7 @@ def _one(stage: Stage, name: str, instances: Sequence[Instance], parallel: Paral
         beside.instance.pair = None
     elif rng.random() < 0.2:
         with suppress(FencelineError, NoReply):
-            again = stage.tell(name, "close", closing, closing.made)
+            again = stage.call(name, "close", closing, closing.made)
             if again != pairs:
                 raise Violation(f"a repeat was answered {again}, the end {pairs}")
 
@@ -107,7 +107,7 @@ def _produce(stage: Stage, one: Large) -> None:
 def _send_old(stage: Stage, name: str, closing: Closing) -> None:
     """Let a request that was answered arrive again, as one does that was on its way twice."""
     with suppress(FencelineError, NoReply):
-        stage.tell(name, "close", closing, closing.made)
+        stage.call(name, "close", closing, closing.made)
 
 
 def take_ids(stage: Stage, name: str, app: str) -> None:
@@ -130,7 +130,7 @@ def look_on(stage: Stage, name: str, app: str) -> None:
         if stage.transactions:
             transactional_id = rng.choice(stage.transactions[-6:]).transactional_id
             with suppress(FencelineError, NoReply):
-                stage.tell(name, "get", transactional_id, partial(_get, transactional_id))
+                stage.call(name, "get", transactional_id, partial(_get, transactional_id))
 
 
 def _get(transactional_id: str, log: Any) -> Any:
@@ -142,4 +142,4 @@ def forget(stage: Stage, name: str, app: str) -> None:
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 5_000)
         with suppress(FencelineError, NoReply):
-            stage.tell(name, "forget", app, lambda log: log.transactions.forget_once(app))
+            stage.call(name, "forget", app, lambda log: log.transactions.forget_once(app))

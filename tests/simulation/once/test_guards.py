@@ -158,8 +158,8 @@ def decides_what_it_can(patch: Patch) -> None:
     """Decide the members that can be, though others are refused."""
     judged = decide._judged
 
-    def lenient(seen: Any, request: Any, member: Any, *told: Any) -> Any:
-        verdict = judged(seen, request, member, *told)
+    def lenient(seen: Any, request: Any, member: Any, *args: Any) -> Any:
+        verdict = judged(seen, request, member, *args)
         item = seen.items.get(member.transactional_id)
         return Decision(item) if isinstance(verdict, FencelineError) and item is not None else verdict
 
@@ -204,12 +204,12 @@ def passes_over_every_member(patch: Patch) -> None:
     """Answer where there is nothing to end, though the pairs stay as they are."""
     judged = decide.decide_ends
 
-    def empty(seen: Any, request: Any, now_ms: int, **told: Any) -> Any:
+    def empty(seen: Any, request: Any, now_ms: int, **kwargs: Any) -> Any:
         if request.once is None and all(
             decide._is_idle(seen.items.get(one.transactional_id), one) for one in request.members
         ):
             return decide.EndsDecision([Decision(seen.items[one.transactional_id]) for one in request.members])
-        return judged(seen, request, now_ms, **told)
+        return judged(seen, request, now_ms, **kwargs)
 
     patch.setattr(joint_end, "decide_ends", empty)
 
@@ -225,14 +225,16 @@ def judges_members_before_the_version(patch: Patch) -> None:
     """Refuse a member where the version is committed."""
     judged = decide.decide_ends
 
-    def hasty(seen: Any, request: Any, now_ms: int, **told: Any) -> Any:
+    def hasty(seen: Any, request: Any, now_ms: int, **kwargs: Any) -> Any:
         if not request.members:
-            return judged(seen, request, now_ms, **told)
+            return judged(seen, request, now_ms, **kwargs)
         try:
-            return judged(seen, replace(request, once=None), now_ms, **told) and judged(seen, request, now_ms, **told)
+            return judged(seen, replace(request, once=None), now_ms, **kwargs) and judged(
+                seen, request, now_ms, **kwargs
+            )
         except FencelineError as error:
             if "nothing to end" in error.detail:
-                return judged(seen, request, now_ms, **told)
+                return judged(seen, request, now_ms, **kwargs)
             raise
 
     patch.setattr(joint_end, "decide_ends", hasty)
@@ -241,7 +243,7 @@ def judges_members_before_the_version(patch: Patch) -> None:
 @GUARDS.guard(torn_reads, seed=90)
 def answers_from_one_read(patch: Patch) -> None:
     """Answer from items that were read at different moments."""
-    patch.setattr(EndCoordinator, "_check_moment", lambda *told: None)
+    patch.setattr(EndCoordinator, "_check_moment", lambda *args: None)
 
 
 # The ending
@@ -282,14 +284,14 @@ def forgets_the_extension(patch: Patch) -> None:
 def keeps_the_extension_for_the_next_transaction(patch: Patch) -> None:
     """Let an extension outlive its transaction."""
     emptied = decide._emptied
-    patch.setattr(decide, "_emptied", lambda item, *told: replace(emptied(item, *told), expires_at=item.expires_at))
+    patch.setattr(decide, "_emptied", lambda item, *args: replace(emptied(item, *args), expires_at=item.expires_at))
 
 
 @GUARDS.guard(slow_tasks, seed=3)
 def shortens_an_extension(patch: Patch) -> None:
     """Let the request that comes last decide, whatever was promised before."""
     extended = decide._extend
-    patch.setattr(decide, "_extend", lambda item, *told: extended(replace(item, expires_at=None), *told))
+    patch.setattr(decide, "_extend", lambda item, *args: extended(replace(item, expires_at=None), *args))
 
 
 @GUARDS.guard(slow_tasks, seed=12)

@@ -58,7 +58,7 @@ def settle(run: RegionsRun) -> None:
         if plan.keeps_all:
             _check_marks(run, plan)
     if plan.keeps_all:
-        _check_told(run, plan)
+        _check_subscribed(run, plan)
     _check_silence(run, stage)
 
 
@@ -139,11 +139,11 @@ def _check_marks(run: RegionsRun, plan: RegionsPlan) -> None:
                 raise Violation(f"I24: the last position did not arrive in {region}: {len(unread)}, first {unread[0]}")
 
 
-def _check_told(run: RegionsRun, plan: RegionsPlan) -> None:
+def _check_subscribed(run: RegionsRun, plan: RegionsPlan) -> None:
     """Check that the subscription exists in every region, if it does in one."""
     present = {(region, run.truth.topic_ids[region]) for region in plan.regions}
-    if present & run.truth.told and not present <= run.truth.told:
-        raise Violation(f"I23: no subscription in {sorted(present - run.truth.told)}")
+    if present & run.truth.subscribed and not present <= run.truth.subscribed:
+        raise Violation(f"I23: no subscription in {sorted(present - run.truth.subscribed)}")
 
 
 def _check_silence(run: RegionsRun, stage: Stage) -> None:

@@ -80,7 +80,7 @@ def goes_on_in_another_life(patch: Patch) -> None:
 def takes_an_earlier_life_again(patch: Patch) -> None:
     """Forget which lives of the source's topic came before (I20)."""
     moved = region_state.moved
-    patch.setattr(region_state, "moved", lambda *told: replace(moved(*told), former=()))
+    patch.setattr(region_state, "moved", lambda *args: replace(moved(*args), former=()))
 
 
 @GUARDS.guard(plans.transactions, seed=3)
@@ -118,8 +118,8 @@ def counts_what_was_aborted(patch: Patch) -> None:
     looked_at, passed_by = source_batches.looked_at, Packer.pass_by
     numbers: list[int] = []
 
-    def noting(*told: Any, **more: Any) -> Any:
-        for one in looked_at(*told, **more):
+    def noting(*args: Any, **more: Any) -> Any:
+        for one in looked_at(*args, **more):
             numbers.append(one.number)
             yield one
 
@@ -285,7 +285,7 @@ def keeps_in_memory_what_is_due(patch: Patch) -> None:
 @GUARDS.guard(plans.the_last_reader, seed=2)
 def looks_at_no_cursor_later(patch: Patch) -> None:
     """Leave it to the next acknowledgement to consider the snapshots that came since."""
-    patch.setattr(due_work, "_moves", lambda *told: [])
+    patch.setattr(due_work, "_moves", lambda *args: [])
 
 
 # Forwarding (I19)

@@ -87,7 +87,7 @@ class RegionsTruth:
         self.done: set[Named] = set()
         self.marks: dict[tuple[str, str, int], int] = {}  # by region, topic id and partition
         self._made: set[tuple[str, str]] = set()
-        self.told: set[tuple[str, str]] = set()  # (region, topic id) of each subscription that ever was
+        self.subscribed: set[tuple[str, str]] = set()  # (region, topic id) of each subscription that ever was
         self._asking: list[tuple[str, int, int]] = []  # (region, partition, end) of moves on their way
         self._sought: set[tuple[str, int, int]] = set()  # (region, partition, offset) of each seek
 
@@ -202,7 +202,7 @@ class RegionsTruth:
                 topic_id, _, partition = keys.parse_cursor_item(change.key)
                 self._judge_mark(region, (topic_id, partition), int(str(change.value["mark"])))
             elif kind == "subscriptions":
-                self.told.add((region, change.key.partition.split("/")[1]))
+                self.subscribed.add((region, change.key.partition.split("/")[1]))
 
     def _judge_mark(self, region: str, place: Place, mark: int) -> None:
         """Judge a mark: what lies behind it is done with (I21, I22)."""

@@ -172,7 +172,7 @@ def _check_read(log: Log, operations: Sequence[Operation], operation: Operation)
     """Check a page: committed records alone, all of them, and bounds that were true at some moment (I4)."""
     page, request = operation.answer, operation.request
     bounds = page.bounds
-    told = [(record.offset, text_of(record).decode()) for record in page.records]
+    records = [(record.offset, text_of(record).decode()) for record in page.records]
     is_true = any(
         following == bounds.next_offset and max(stable, bounds.log_start_offset) == bounds.last_stable_offset
         for following, stable in log.bounds_between(operation.began, operation.ended)
@@ -182,17 +182,17 @@ def _check_read(log: Log, operations: Sequence[Operation], operation: Operation)
     end = bounds.last_stable_offset if request.is_read_committed else bounds.next_offset
     start = request.offset
     if start is None:
-        start = _tail(log, operation, told)
+        start = _tail(log, operation, records)
     if page.position > max(end, start):
         raise Violation(f"{operation}: position {page.position} beyond {end}")
     shown = log.data(start, page.position, is_committed=request.is_read_committed)
-    if told != shown:
-        raise Violation(f"{operation}: answered {told}, but the log has {shown}")
+    if records != shown:
+        raise Violation(f"{operation}: answered {records}, but the log has {shown}")
     if page.position == start < end:
         raise Violation(f"{operation}: stays at {start}, and the end is {end}")
 
 
-def _tail(log: Log, operation: Operation, told: Sequence[tuple[int, str]]) -> int:
+def _tail(log: Log, operation: Operation, records: Sequence[tuple[int, str]]) -> int:
     """Return where a read from the tail began: at an end that the log had meanwhile, for a reader may wait for one."""
     page, request = operation.answer, operation.request
     ends = {
@@ -200,9 +200,9 @@ def _tail(log: Log, operation: Operation, told: Sequence[tuple[int, str]]) -> in
         for following, stable in log.bounds_between(operation.began, operation.ended)
     }
     starts: set[int] = {max(end - request.tail_offset, page.bounds.log_start_offset) for end in ends}
-    first = min([page.position, *(offset for offset, _ in told)])
+    first = min([page.position, *(offset for offset, _ in records)])
     if not starts or min(starts) > first:
-        raise Violation(f"{operation}: began before {starts}: {told}")
+        raise Violation(f"{operation}: began before {starts}: {records}")
     return max(start for start in starts if start <= first)
 
 

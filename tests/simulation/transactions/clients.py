@@ -49,7 +49,7 @@ class Stage(Field):
     generation: int = 0  # of the last request to own the input
     transactions: list[Transaction] = field(default_factory=list)
 
-    def tell(
+    def call(
         self, name: str, kind: str, request: Any, run: Callable[[Any], Any], partition: int = 0, topic: str = TOPIC
     ) -> Any:
         return self.ask(name, kind, topic, partition, request, run)
@@ -79,7 +79,7 @@ class Instance:
         for _ in range(TRIES_MAX):
             asking = Asking(self.transactional_id, self.name, self.pair if keeps else None, timeout_ms)
             try:
-                self.pair = stage.tell(self.client, "init", asking, asking.made)
+                self.pair = stage.call(self.client, "init", asking, asking.made)
                 return
             except FencelineError as error:
                 if error.next_step == "fix":
@@ -102,17 +102,17 @@ class Instance:
         Raises:
             Lost: It was refused, or no try was answered.
         """
-        made = self._tell("session", LEASE_MS, lambda log: log.access.create_session(lease_ms=LEASE_MS))
+        made = self._call("session", LEASE_MS, lambda log: log.access.create_session(lease_ms=LEASE_MS))
         self.stage.generation += 1
         session_id, wanted = made.session_id, [OwnTarget(f"{TOPIC}/{INPUT}", self.stage.generation)]
-        self._tell("own", session_id, lambda log: log.access.own(session_id, wanted, group=GROUP))
+        self._call("own", session_id, lambda log: log.access.own(session_id, wanted, group=GROUP))
         self.session_id = session_id
 
     def add(self, partitions: set[tuple[str, int]]) -> None:
         """Name partitions before their first batches."""
         assert self.pair is not None
         pair, places = self.pair, [TopicPartition(*place) for place in sorted(partitions)]
-        results = self._tell(
+        results = self._call(
             "add", (pair, places), lambda log: log.transactions.add_partitions(self.transactional_id, pair, places)
         )
         if any(error is not None for error in results):
@@ -131,7 +131,7 @@ class Instance:
             sending = Sending(self.transactional_id, self.pair, batch.sequence, batch.values)
             try:
                 made = partial(sending.made, batch.topic, batch.partition)
-                stage.tell(self.client, "send", sending, made, batch.partition, batch.topic)
+                stage.call(self.client, "send", sending, made, batch.partition, batch.topic)
                 batch.is_acknowledged, batch.is_refused = True, False
                 return
             except FencelineError as error:
@@ -147,20 +147,20 @@ class Instance:
     def send_offset(self, transaction: Transaction, offset: int, group: str = GROUP) -> None:
         assert self.pair is not None
         pair, tid, session_id = self.pair, self.transactional_id, self.session_id
-        self._tell("add-group", (tid, pair, group), lambda log: log.transactions.add_group(tid, pair, group))
+        self._call("add-group", (tid, pair, group), lambda log: log.transactions.add_group(tid, pair, group))
         offsets = [CommittedOffset(TOPIC, INPUT, offset, self.name)]
 
         def send(log: Any) -> None:
             log.transactions.send_offsets(tid, pair, group, offsets, session_id=session_id)
 
-        self._tell("send-offsets", (tid, pair, group, offset), send)
+        self._call("send-offsets", (tid, pair, group, offset), send)
         if group == GROUP:
             transaction.offset = offset
 
-    def _tell(self, kind: str, request: Any, run: Callable[[Any], Any]) -> Any:
+    def _call(self, kind: str, request: Any, run: Callable[[Any], Any]) -> Any:
         for _ in range(TRIES_MAX):
             try:
-                return self.stage.tell(self.client, kind, request, run)
+                return self.stage.call(self.client, kind, request, run)
             except FencelineError as error:
                 if error.next_step in ("fix", "stop"):
                     raise Lost from error
@@ -182,7 +182,7 @@ class Instance:
         for _ in range(ENDS_MAX):
             ending = Ending(tid, self.pair, is_commit)
             try:
-                self.pair = stage.tell(self.client, "end", ending, ending.made)
+                self.pair = stage.call(self.client, "end", ending, ending.made)
                 transaction.answered, transaction.ended = True, stage.world.step
                 return
             except FencelineError as error:
@@ -199,7 +199,7 @@ class Instance:
         """Repeat an END_TXN that was answered, or ask for the other outcome."""
         ending = Ending(self.transactional_id, transaction.pair, is_commit)
         with suppress(FencelineError, NoReply):
-            following = self.stage.tell(self.client, "end", ending, ending.made)
+            following = self.stage.call(self.client, "end", ending, ending.made)
             if following != self.pair:
                 raise Violation(f"a repeat was answered {following}, the end {self.pair}")
 
@@ -300,7 +300,7 @@ def _committed(stage: Stage, name: str) -> int:
     """Return where the group goes on: stable, since a transaction of an older instance may still be open (KIP-447)."""
     for _ in range(200):
         try:
-            found, _ = stage.tell(
+            found, _ = stage.call(
                 name,
                 "committed",
                 None,
@@ -335,7 +335,7 @@ def _process_some(instance: Instance, position: int) -> int:
 
 
 def read(stage: Stage, name: str, partition: int, request: ReadRequest) -> Any:
-    return stage.tell(name, "read", request, lambda log: log.partitions.read(TOPIC, partition, request), partition)
+    return stage.call(name, "read", request, lambda log: log.partitions.read(TOPIC, partition, request), partition)
 
 
 def follow(stage: Stage, name: str, partition: int) -> None:
@@ -367,7 +367,7 @@ def feed(stage: Stage, name: str, partition: int) -> None:
         text = stage.fresh(f"{name}-")
         values = (f"{text}:0",)
         with suppress(FencelineError, NoReply):
-            stage.tell(name, "plain", values, partial(append_plainly, partition, plain(values)), partition)
+            stage.call(name, "plain", values, partial(append_plainly, partition, plain(values)), partition)
         stage.world.sleep(stage.rng.random() * 500)
 
 

@@ -25,7 +25,7 @@ from tests.support.sweeping import strict_sweep
 
 def _try(stage: Stage, name: str, kind: str, request: Any, run: Callable[[Any], Any], topic: str = TOPIC) -> None:
     with suppress(FencelineError, NoReply):
-        stage.tell(name, kind, request, run, topic=topic)
+        stage.call(name, kind, request, run, topic=topic)
 
 
 def trim(stage: Stage, name: str, partition: int) -> None:
@@ -37,7 +37,7 @@ def trim(stage: Stage, name: str, partition: int) -> None:
             before = bounds.log_start_offset + int(
                 stage.rng.random() * (bounds.next_offset - bounds.log_start_offset + 1)
             )
-            stage.tell(name, "trim", before, partial(_trim_to, partition, before), partition)
+            stage.call(name, "trim", before, partial(_trim_to, partition, before), partition)
 
 
 def _trim_to(partition: int, before: int, log: Any) -> Any:
@@ -58,10 +58,10 @@ def meddle(stage: Stage, name: str) -> None:
             if rng.random() < 0.5 and pair != other.pair:
                 # Of a size that no instance sends: else that instance's own batch would be a duplicate of it.
                 request = plain([f"{text}:{i}" for i in range(7)], ProducerRef(*pair, 0))
-                stage.tell(name, "guess", (pair, text), partial(append_plainly, partition, request), partition)
+                stage.call(name, "guess", (pair, text), partial(append_plainly, partition, request), partition)
             elif pair != other.pair:
                 # Never with the present pair: that would be the instance itself.
-                stage.tell(name, "guess", (pair, "add"), partial(_add, other.transactional_id, pair, partition))
+                stage.call(name, "guess", (pair, "add"), partial(_add, other.transactional_id, pair, partition))
 
 
 def _add(transactional_id: str, pair: ProducerPair, partition: int, log: Any) -> Any:
@@ -129,10 +129,10 @@ def claim(stage: Stage, name: str, partition: int) -> None:
         stage.world.sleep(stage.rng.random() * 1_500)
         request = ClaimRequest(EXCLUSIVE_WITH_FENCING, (partition,), lease_ms=3_000)
         with suppress(FencelineError, NoReply):
-            held = stage.tell(name, "claim", request, partial(_claim, request), partition)
+            held = stage.call(name, "claim", request, partial(_claim, request), partition)
             stage.world.sleep(stage.rng.random() * 500)
             if stage.rng.random() < 0.7:
-                stage.tell(name, "close", None, partial(_close, held.session_id), partition)
+                stage.call(name, "close", None, partial(_close, held.session_id), partition)
 
 
 def _claim(request: ClaimRequest, log: Any) -> Any:

@@ -148,11 +148,11 @@ def create_topics(run: StoreRun[P], setup: Stage) -> None:
     plan = run.plan
     config = {"producer.id.expiration.ms": plan.expiration_ms}
     run.do(
-        lambda: setup.tell(
+        lambda: setup.call(
             "setup", "create", config, lambda log: log.topics.create(TOPIC, partitions=plan.partitions, config=config)
         )
     )
-    run.do(lambda: setup.tell("setup", "create", None, lambda log: log.topics.create(OTHER), topic=OTHER))
+    run.do(lambda: setup.call("setup", "create", None, lambda log: log.topics.create(OTHER), topic=OTHER))
 
 
 def _check(run: TransactionRun) -> None:
@@ -212,7 +212,7 @@ def _sweep_thoroughly(stage: Stage) -> None:
             strict_sweep(log, duration_ms=PATIENT_MS, is_thorough=True)
 
     for _ in range(2):
-        stage.tell("last", "sweep", None, run)
+        stage.call("last", "sweep", None, run)
 
 
 def _use(stage: Stage, name: str, partition: int) -> None:

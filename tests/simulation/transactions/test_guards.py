@@ -114,8 +114,8 @@ def admits_without_asking(patch: Patch) -> None:
     """Append a batch to a partition that its transaction does not name."""
     judged = checks._check_transaction
 
-    def hasty(*told: Any) -> Any:
-        verdict = judged(*told)
+    def hasty(*args: Any) -> Any:
+        verdict = judged(*args)
         return None if isinstance(verdict, AskCoordinator) else verdict
 
     patch.setattr(checks, "_check_transaction", hasty)
@@ -146,8 +146,8 @@ def takes_plain_batches_amid_a_transaction(patch: Patch) -> None:
     """Append a plain batch of a producer that is open here, of any epoch (I11)."""
     judged = checks._check_transaction
 
-    def blind(state: Any, header: Any, *told: Any) -> Any:
-        return judged(state, header, *told) if header.is_transactional else None
+    def blind(state: Any, header: Any, *args: Any) -> Any:
+        return judged(state, header, *args) if header.is_transactional else None
 
     patch.setattr(checks, "_check_transaction", blind)
 
@@ -224,14 +224,14 @@ def _epoch_alone(judged: Callable[..., None]) -> Callable[..., None]:
 def forgets_which_end_decided(patch: Patch) -> None:
     """Judge a repeated END_TXN as if it were another one."""
     ended = decide._end
-    patch.setattr(decide, "_end", lambda item, *told: ended(None if item is None else replace(item, ended=None), *told))
+    patch.setattr(decide, "_end", lambda item, *args: ended(None if item is None else replace(item, ended=None), *args))
 
 
 @GUARDS.guard(unanswered_keepers, seed=28)
 def forgets_the_pair_that_was_kept(patch: Patch) -> None:
     """Judge a repeated request to keep the id as if it were another one."""
     begun = decide._init
-    patch.setattr(decide, "_init", lambda item, *told: begun(None if item is None else replace(item, kept=None), *told))
+    patch.setattr(decide, "_init", lambda item, *args: begun(None if item is None else replace(item, kept=None), *args))
 
 
 @GUARDS.guard(zombies, seed=3)
@@ -267,8 +267,8 @@ def settles_in_the_order_of_the_ends(patch: Patch) -> None:
     """Let the transaction that ends last win, not the commit that was sent last."""
     ended = CursorItem.ended
 
-    def late(self: CursorItem, *told: Any, **more: Any) -> CursorItem:
-        return ended(replace(self, settled=-1), *told, **more) if self.pending else ended(self, *told, **more)
+    def late(self: CursorItem, *args: Any, **more: Any) -> CursorItem:
+        return ended(replace(self, settled=-1), *args, **more) if self.pending else ended(self, *args, **more)
 
     patch.setattr(CursorItem, "ended", late)
 
@@ -279,8 +279,8 @@ def begins_where_offsets_are_pending(patch: Patch) -> None:
     patch.setattr(subscriptions, "OffsetQuery", _unstable)
 
 
-def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> OffsetQuery:
-    return OffsetQuery(topic, partition, False, *told)
+def _unstable(topic: Any, partition: Any, require_stable: bool, *args: Any) -> OffsetQuery:
+    return OffsetQuery(topic, partition, False, *args)
 
 
 # Readers
@@ -310,7 +310,7 @@ def answers_from_memory(patch: Patch) -> None:
 @GUARDS.guard(owners, seed=3)
 def takes_offsets_of_a_severed_owner(patch: Patch) -> None:
     """Take what a session sends that another has severed (KIP-447)."""
-    patch.setattr(read_guard, "guard_group", lambda *told: ())
+    patch.setattr(read_guard, "guard_group", lambda *args: ())
 
 
 @GUARDS.guard(rivals, seed=0)
@@ -322,13 +322,13 @@ def lets_a_commit_at_once_take_no_number(patch: Patch) -> None:
 @GUARDS.guard(rivals, seed=3)
 def aborts_by_hand_what_lives(patch: Patch) -> None:
     """Take each transaction for one that hangs."""
-    patch.setattr(hanging, "is_hanging", lambda *told: True)
+    patch.setattr(hanging, "is_hanging", lambda *args: True)
 
 
 @GUARDS.guard(rebuilt, seed=6)
 def forgets_the_commits_in_a_rebuild(patch: Patch) -> None:
     """Abort in a rebuild what a partition has shown."""
-    patch.setattr(OpenTransactions, "note_commits", lambda *told: None)
+    patch.setattr(OpenTransactions, "note_commits", lambda *args: None)
 
 
 @pytest.mark.parametrize("guard", GUARDS.all, ids=str)

@@ -28,7 +28,7 @@ def test_some_seeds_of_transactions_pass() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_a_transaction_is_all_or_nothing_whatever_its_processes_and_their_clocks_do(first: int) -> None:
+def test_a_transaction_is_all_or_nothing_under_any_faults(first: int) -> None:
     """Promise 4 and I10 to I15 hold, and every answer is true at some moment.
 
     A seed that fails prints the command that replays it.

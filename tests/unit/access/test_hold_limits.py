@@ -31,7 +31,7 @@ from tests.support.claiming import (
     session_of,
     texts,
 )
-from tests.support.owning import died, own, sent, told
+from tests.support.owning import died, ok_or_code, own, sent
 from tests.support.runtime import START_MS
 from tests.support.service import TOPIC, Service
 from tests.support.sweeping import Died
@@ -72,7 +72,7 @@ def test_a_hold_is_over_once_nothing_can_be_written_under_it(
     assert session_item.is_over(ME, hold, item) is is_over
 
 
-def test_what_is_new_is_kept_whatever_the_items_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_hold_is_kept_despite_older_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """The items were read before the new hold was reserved."""
     monkeypatch.setattr(limits, "HOLDS_MAX", 1)
     before = replace(NOBODYS, holds=(HOLD,))
@@ -128,9 +128,7 @@ def test_a_claim_forgets_nothing_that_a_severed_session_must_be_fenced_for(
     assert texts(wide.values()) == ["before"]
 
 
-def test_what_others_were_granted_since_makes_room_and_so_does_what_was_closed(
-    wide: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_holds_lost_to_others_and_closed_holds_make_room(wide: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HOLDS_MAX", 2)
     monkeypatch.setattr(limits, "HOLDS_KEPT_MAX", 3)
     log = wide.log
@@ -156,9 +154,7 @@ def test_what_others_were_granted_since_makes_room_and_so_does_what_was_closed(
     assert [h.partition for h in session_of(wide, session_id).holds] == [0, 2, 3]
 
 
-def test_who_reconnects_writes_to_no_more_partitions_than_who_claims(
-    wide: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reconnection_has_the_limit_of_a_claim(wide: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HOLDS_MAX", 2)
     log = wide.log
     session_id = log.access.create_session(lease_ms=300_000).session_id
@@ -173,7 +169,7 @@ def test_who_reconnects_writes_to_no_more_partitions_than_who_claims(
     assert again(log, closed[1], partitions=(2, 3), producer_name="b").topic_epochs == {2: 0, 3: 0}
 
 
-def test_what_is_held_is_read_behind_the_session_that_holds_it(wide: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_are_read_after_the_session_that_holds_them(wide: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise what its other claim reserves between the two reads looks as if it were given up, and is forgotten."""
     monkeypatch.setattr(limits, "HOLDS_MAX", 3)
     log, other = wide.log, wide.another()
@@ -217,13 +213,13 @@ def test_an_owner_that_takes_and_releases_remembers_a_bounded_number_and_is_fenc
     taken: dict[int, str] = {}
     for partition in range(8):
         name = f"{TOPIC}/{partition}"
-        taken[partition] = told(lambda name=name: own(log, a, name))  # type: ignore[misc]
+        taken[partition] = ok_or_code(lambda name=name: own(log, a, name))  # type: ignore[misc]
         if taken[partition] == "ok":
             send_as(warm, a, 0, "owned", partition)
             log.access.release(a, [name])
     assert taken == {**dict.fromkeys(range(4), "ok"), **dict.fromkeys(range(4, 8), "THROTTLED")}
     own(log, b, f"{TOPIC}/0")
-    assert told(lambda: own(log, a, f"{TOPIC}/4")) == "ok"
+    assert ok_or_code(lambda: own(log, a, f"{TOPIC}/4")) == "ok"
     assert [hold.partition for hold in session_of(wide, a).holds] == [1, 2, 3, 4]
     own(log, b, ("lock", 5))
     assert [sent(warm, a, 0, "late", partition) for partition in range(5)] == ["SESSION_SEVERED"] * 5

@@ -27,7 +27,7 @@ def transaction(*sessions: SessionItem) -> ItemTransaction:
     return ItemTransaction({one.session_id: one for one in sessions}, if_made=NEW_TOPIC, too_large="claim; claim less")
 
 
-def test_what_stays_as_it_was_read_is_not_written() -> None:
+def test_an_unchanged_item_is_not_written() -> None:
     made = transaction(SESSION)
     made.change(KEY, ITEM, ITEM)
     made.change_session(SESSION)
@@ -44,7 +44,7 @@ def test_each_change_is_on_the_version_that_was_read() -> None:
     assert made.changes(RUNTIME) == [Put(KEY, after.to_value(), 6, 5), Put(SESSION.key, renewed.to_value(), 8, 7)]
 
 
-def test_what_it_depends_on_is_a_condition_unless_it_is_written_itself() -> None:
+def test_a_required_item_is_a_condition_unless_it_is_written() -> None:
     made = transaction(SESSION)
     made.require(KEY, 5)
     made.require(SESSION.key, 7)

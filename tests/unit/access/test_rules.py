@@ -162,7 +162,7 @@ def test_a_waiter_is_stopped_only_by_those_before_it() -> None:
     assert column_of(seen, replace(ME, ticket=2), lives("me", "x")) is FREE
 
 
-def test_what_it_was_granted_is_not_in_the_way_of_a_waiter_that_waits_for_the_rest() -> None:
+def test_a_waiters_own_grant_does_not_block_it_from_the_rest() -> None:
     seen = view(exclusive_log("me"), granted=Holder("me", 3, "mine"), waiting=(Waiter(2, "me", "mine", (0, 1)),))
     assert column_of(seen, replace(ME, ticket=2), lives("me")) is FREE
     assert column_of(seen, ME, lives("me")) is HELD
@@ -170,7 +170,7 @@ def test_what_it_was_granted_is_not_in_the_way_of_a_waiter_that_waits_for_the_re
     assert column_of(others, replace(ME, ticket=2), lives("me")) is HELD
 
 
-def test_a_waiter_that_a_fencer_failed_elsewhere_is_in_nobodys_way() -> None:
+def test_a_waiter_failed_by_a_fencer_elsewhere_blocks_no_claim() -> None:
     assert column_of(view(waiting=(WAITER,)), ME, lives("w", is_in_line=False)) is FREE
 
 
@@ -264,7 +264,7 @@ def test_a_promoted_waiter_leaves_the_line() -> None:
     assert [waiter.ticket for waiter in item.waiting] == [3]
 
 
-def test_what_is_confirmed_is_granted_and_nobody_shares_it_any_more() -> None:
+def test_a_confirmed_claim_is_granted_and_ends_shared_access() -> None:
     reserved = rules.reserved(view(shared=(HOLDER,)), ME, lives("s"), fails_waiters=True)
     assert reserved.claim is not None
     item = rules.confirmed(reserved, reserved.claim)
@@ -272,7 +272,7 @@ def test_what_is_confirmed_is_granted_and_nobody_shares_it_any_more() -> None:
     assert (item.granted, item.claim, item.shared) == (Holder("me", 4, "mine"), None, ())
 
 
-def test_what_another_has_reserved_since_is_not_confirmed() -> None:
+def test_a_claim_reserved_by_another_since_is_not_confirmed() -> None:
     first = rules.reserved(view(), ME, lives(), fails_waiters=False)
     assert first.claim is not None
     second = rules.reserved(replace(view(), item=first), Claimant("x", "y"), lives("x"), fails_waiters=True)
@@ -304,7 +304,7 @@ def test_closing_ends_what_a_producer_has_and_nothing_else() -> None:
     assert rules.resumed(closed, name).granted == HOLDER
 
 
-def test_who_resumes_waits_no_more_and_the_others_go_on_waiting() -> None:
+def test_a_resumed_producer_leaves_the_queue_and_the_others_stay() -> None:
     item = AccessItem(3, HOLDER, waiting=(Waiter(1, "s", "p", (0, 1)), WAITER))
     assert rules.resumed(item, ("s", "p")) == replace(item, waiting=(WAITER,))
 

@@ -52,7 +52,7 @@ def test_a_renewal_by_a_clock_that_is_behind_takes_nothing_away() -> None:
 
 
 @pytest.mark.parametrize("change", [session_item.closed, session_item.severed])
-def test_an_end_is_final_whatever_the_lease(change: Any) -> None:
+def test_an_end_is_final_even_within_the_lease(change: Any) -> None:
     over = change(SESSION, NOW)
     assert over.is_final
     assert not over.is_live(NOW)
@@ -95,14 +95,14 @@ def test_of_several_holds_with_one_epoch_the_one_in_force_counts() -> None:
     assert found.mode == "Shared"
 
 
-def test_what_was_ended_stays_so() -> None:
+def test_an_ended_hold_stays_ended() -> None:
     session = replace(SESSION, holds=(replace(HOLD, state=ENDED),))
     assert session_item.with_hold_state(session, "t", 0, 3, "p", CLOSED) == session
     assert session_item.granted(session, "t", 0, 3, "p") == session
     assert session_item.without_producer(session, "t", "p") == session
 
 
-def test_what_was_only_reserved_is_dropped_when_it_ends() -> None:
+def test_a_reserved_hold_is_dropped_when_it_ends() -> None:
     session = replace(SESSION, holds=(replace(HOLD, state=RESERVED),))
     assert session_item.with_hold_state(session, "t", 0, 3, "p", ENDED).holds == ()
 
@@ -206,7 +206,7 @@ def test_a_lapsed_session_can_be_closed_and_looked_at(service: Service) -> None:
 
 
 @pytest.mark.parametrize("session_id", ["0" * 32, "unknown", "", "../x", "é" * 40])
-def test_an_id_that_is_nobodys_is_an_unknown_session(service: Service, session_id: str) -> None:
+def test_an_id_that_was_never_granted_is_an_unknown_session(service: Service, session_id: str) -> None:
     log = service.log
     calls = [
         lambda: log.access.session(session_id),
@@ -247,7 +247,7 @@ def test_holds_are_the_partitions_of_exclusive_producers_as_long_as_they_have_th
     assert log.access.session(producer.session_id).holds == ()
 
 
-def test_a_lapsed_session_still_shows_what_nobody_took(service: Service) -> None:
+def test_a_lapsed_session_shows_holds_that_no_rival_took(service: Service) -> None:
     producer = claim(service.log)
     service.runtime.advance(LEASE_MS * 2)
     shown = service.log.access.session(producer.session_id)

@@ -202,7 +202,7 @@ def test_so_many_connections_are_kept(
 
 @either_way
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", "less than it announced: missing=7"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nok", "IncompleteRead"),
@@ -211,11 +211,11 @@ def test_so_many_connections_are_kept(
         (b"HTTP/1.1 200 OK\r\na: " + b"b" * 100_000 + b"\r\n\r\n", "line"),
     ],
 )
-def test_an_answer_that_is_none_is_told(
-    serve: Callable[..., Peer], connections: Connections, answer: bytes, told: str, read: Callable[[HttpAnswer], bytes]
+def test_an_invalid_answer_is_cannot_reach(
+    serve: Callable[..., Peer], connections: Connections, answer: bytes, expected: str, read: Callable[[HttpAnswer], bytes]
 ) -> None:
     peer = serve([answer, CLOSE])
-    with pytest.raises(CannotReach, match=told):
+    with pytest.raises(CannotReach, match=expected):
         get(connections, peer.url, read=read)
 
 
@@ -235,19 +235,19 @@ def test_an_answer_that_does_not_come_ends_with_the_time(
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "", "http://", "http://[", "http://b:x/", "http://127.0.0.1/\n", "http://é..x/"]
 )
-def test_a_url_that_leads_nowhere_is_told(connections: Connections, url: str) -> None:
+def test_an_unusable_url_is_cannot_reach(connections: Connections, url: str) -> None:
     with pytest.raises(CannotReach):
         get(connections, url)
 
 
-def test_nobody_there_is_told(connections: Connections) -> None:
+def test_a_refused_connection_is_cannot_reach(connections: Connections) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
     with pytest.raises(CannotReach, match="refused"):
         get(connections, url)
 
 
-def test_closed_connections_reach_nobody(serve: Callable[..., Peer], connections: Connections) -> None:
+def test_closed_connections_cannot_reach_a_peer(serve: Callable[..., Peer], connections: Connections) -> None:
     peer = serve([WHOLE])
     get(connections, peer.url)
     connections.close()

@@ -118,7 +118,7 @@ def test_it_shows_a_topic() -> None:
     assert peer_that_answers(TOPIC).topic("t") == PeerTopic("f" * 32, 2, ("a", "b"))
 
 
-def test_a_topic_or_partition_that_it_lacks_is_none() -> None:
+def test_a_topic_or_partition_that_the_peer_lacks_is_none() -> None:
     lacks = peer_that_answers({"code": "UNKNOWN_TOPIC_OR_PARTITION", "detail": "no"}, 404)
     assert lacks.topic("t") is None
     assert segments(lacks) is None
@@ -194,7 +194,7 @@ def test_more_segments_than_asked_for_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("response", "told"),
+    ("response", "expected"),
     [
         (reply(500, json={"code": "X", "detail": "a\nb"}), "refused: status=500 code=X detail=a b"),
         (reply(404, json={"message": "Not Found"}), "refused: status=404"),
@@ -208,28 +208,28 @@ def test_more_segments_than_asked_for_are_refused() -> None:
         (reply(200, content=b"x", headers={"content-encoding": "gzip"}), "packed"),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_none_is_a_problem_in_one_bounded_line(response: httpx.Response, told: str) -> None:
-    with pytest.raises(PeerProblem, match=told) as problem:
+def test_an_invalid_answer_is_a_problem_in_one_bounded_line(response: httpx.Response, expected: str) -> None:
+    with pytest.raises(PeerProblem, match=expected) as problem:
         segments(peer_of(lambda _: response))
     assert "\n" not in str(problem.value)
     assert len(str(problem.value)) < 1_000
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (CannotReach("connection refused"), "cannot be reached: reason=connection refused"),
         (TimeoutError(), "did not answer in time: ms=10000"),
     ],
 )
-def test_a_peer_that_is_away_is_a_problem(error: Exception, told: str) -> None:
+def test_a_peer_that_is_away_is_a_problem(error: Exception, expected: str) -> None:
     calls: list[int] = []
 
     def fails(_: httpx.Request) -> httpx.Response:
         calls.append(1)
         raise error
 
-    with pytest.raises(PeerProblem, match=told):
+    with pytest.raises(PeerProblem, match=expected):
         peer_of(fails).topic("t")
     assert len(calls) == 1
 
@@ -338,7 +338,7 @@ def test_a_body_is_fetched_without_a_signature_from_where_the_entry_says() -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "told"),
+    ("content", "status", "expected"),
     [
         (b"1234", 200, "another size: bytes=4 announced=5"),
         (b"123456", 200, "more than 5 bytes"),
@@ -347,13 +347,13 @@ def test_a_body_is_fetched_without_a_signature_from_where_the_entry_says() -> No
         (b"12345", 206, "gave no segment: status=206"),
     ],
 )
-def test_a_body_is_exactly_what_was_announced(content: bytes, status: int, told: str) -> None:
-    with pytest.raises(PeerProblem, match=told):
+def test_a_body_is_exactly_what_was_announced(content: bytes, status: int, expected: str) -> None:
+    with pytest.raises(PeerProblem, match=expected):
         peer_of(lambda _: reply(status, content=content)).body("http://b/x", 5)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "/etc/passwd", "", "ftp://b/x", "http://[", "http://"])
-def test_a_url_that_is_none_is_a_problem(url: str) -> None:
+def test_an_invalid_url_is_a_problem(url: str) -> None:
     with pytest.raises(PeerProblem, match="the peer b: "):
         HttpPeer("b", "http://127.0.0.1:1").body(url, 5)
 

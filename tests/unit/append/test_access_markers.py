@@ -33,7 +33,7 @@ HELD_3 = PartitionState(next_offset=50, topic_epoch=3, access_mode="Exclusive", 
         (ShareEntry(2, "s"), SHARED_3, "lost"),
     ],
 )
-def test_a_marker_is_appended_stands_already_or_is_lost(entry: Any, state: PartitionState, expected: str) -> None:
+def test_a_marker_is_appended_or_there_already_or_lost(entry: Any, state: PartitionState, expected: str) -> None:
     verdict = entry.check(TentativeState(state, {}), START_MS)
     if expected == "appended":
         assert isinstance(verdict, StoredBatch)

@@ -261,7 +261,7 @@ def test_each_rule_of_idempotence_and_its_order(row: Row) -> None:
     assert row.verdict_code() == row.verdict
 
 
-def test_a_duplicate_is_answered_with_the_batch_that_stands() -> None:
+def test_a_duplicate_is_answered_with_the_stored_batch() -> None:
     verdict = check_append(
         PartitionState(next_offset=NEXT), TWO, batch(5, 5), Terms(None, True, DAY_MS), now_ms=START_MS
     )
@@ -292,9 +292,7 @@ def test_an_expectation_counts_as_checked_exactly_where_one_was_compared(
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(1, 4)), max_size=30), st.integers(0, 20))
-def test_whatever_is_sent_a_producers_batches_are_stored_in_order_and_once(
-    sends: list[tuple[int, int, int]], start: int
-) -> None:
+def test_any_sends_of_a_producer_are_stored_in_order_and_once(sends: list[tuple[int, int, int]], start: int) -> None:
     """Sequences near the wrap, epochs old and new, repeats: what is appended is one run from 0 for each epoch."""
     known: ProducerState | None = None
     stored: list[BatchEvent] = []

@@ -74,7 +74,7 @@ def test_pauses_are_as_long_as_a_try_says_but_never_shorter_than_following_the_l
     assert near.lose(0, 2, 0.5) == LONG_PAUSE[1]
 
 
-def test_who_met_nobody_leaves_a_gap_only_now_and_then() -> None:
+def test_a_process_that_met_no_rival_rarely_leaves_a_gap() -> None:
     """It can't know of a rival that only loses."""
     turns, gaps_ms, now = ContentionBackoff(), 0.0, 0
     while now < 100_000:
@@ -86,7 +86,7 @@ def test_who_met_nobody_leaves_a_gap_only_now_and_then() -> None:
     assert gaps_ms <= 100_000 * 0.015
 
 
-def test_who_met_a_rival_leaves_a_gap_at_the_end_of_each_turn() -> None:
+def test_a_process_that_met_a_rival_leaves_a_gap_at_the_end_of_each_turn() -> None:
     turns = ContentionBackoff()
     turns.lose(0, FAR, 0.5)
     for start in (10, 2_010):
@@ -113,7 +113,7 @@ def test_a_rival_that_was_not_met_for_long_is_forgotten() -> None:
     assert turns.gap(now, 0.5) == 0
 
 
-def test_who_appends_now_and_then_leaves_gaps_enough() -> None:
+def test_a_process_that_appends_rarely_leaves_no_further_gaps() -> None:
     turns = ContentionBackoff()
     turns.lose(0, FAR, 0.5)
     for now in range(0, 20_000, int(longest(GAP)) + 20):
@@ -130,7 +130,7 @@ def test_a_loser_that_had_its_turn_begins_with_the_long_pause() -> None:
     assert turns.lose(now, FAR, 0.5) < FAR, "one commit is no turn"
 
 
-def test_a_turn_of_long_ago_is_none() -> None:
+def test_a_turn_of_long_ago_does_not_count() -> None:
     turns = ContentionBackoff()
     now = won_for(turns, 10, int(longest(TURN)))
     assert turns.lose(now + 60_000, FAR, 0.5) < FAR
@@ -219,7 +219,7 @@ def run(rivals: int, log: Log, duration_ms: float, *, apart_ms: float = 0) -> li
 
 @pytest.mark.parametrize("rivals", [2, 8])
 @pytest.mark.parametrize(("create_ms", "follow_ms", "cores"), [(25, 45, 0), (4, 8, 0), (2, 6, 2)])
-def test_rivals_lose_little_and_nobody_starves(rivals: int, create_ms: float, follow_ms: float, cores: int) -> None:
+def test_rivals_lose_little_and_none_starves(rivals: int, create_ms: float, follow_ms: float, cores: int) -> None:
     duration_ms, seeds = 40_000, range(3)
     rates, losses, fairness, worst = [], [], [], 0.0
     for seed in seeds:
@@ -238,7 +238,9 @@ def test_rivals_lose_little_and_nobody_starves(rivals: int, create_ms: float, fo
 
 
 @pytest.mark.parametrize(("rivals", "create_ms", "follow_ms"), [(2, 25, 45), (8, 25, 45), (2, 100, 100)])
-def test_who_comes_later_is_not_kept_out_by_one_who_never_lost(rivals: int, create_ms: float, follow_ms: float) -> None:
+def test_a_later_process_is_not_kept_out_by_one_that_never_lost(
+    rivals: int, create_ms: float, follow_ms: float
+) -> None:
     for seed in range(5):
         log = Log(create_ms, follow_ms, 0, random.Random(seed), 0.02, commits_at=1)  # 1: no lucky win in between
         waits = run(rivals, log, 60_000, apart_ms=3_000)

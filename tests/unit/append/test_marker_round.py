@@ -114,14 +114,14 @@ def test_a_lost_marker_says_which_one_it_is(service: Service) -> None:
 
 
 @pytest.mark.parametrize("failure", [STALE, UNKNOWN, DAMAGED, LOST, ABSENT])
-def test_every_marker_is_tried_whatever_becomes_of_the_others(service: Service, failure: Exception) -> None:
+def test_every_marker_is_tried_even_if_others_fail(service: Service, failure: Exception) -> None:
     tables = Tables(service, [failure, 1, failure, 2])
     with pytest.raises((FencelineError, MarkerLost)):
         append_markers(tables, markers(4), 0)  # type: ignore[arg-type]
     assert sorted(asked[2] for asked in tables.asked) == [0, 1, 2, 3]
 
 
-def test_what_is_no_answer_of_an_appender_goes_through(service: Service) -> None:
+def test_an_unexpected_exception_of_an_appender_is_raised_unchanged(service: Service) -> None:
     assert isinstance(raised_by(service, UNKNOWN, ZeroDivisionError()), ZeroDivisionError)
 
 

@@ -73,7 +73,7 @@ def test_an_offer_says_whether_expectations_are_checked_and_whose_time_it_takes(
     assert found.entry.is_log_append_time is is_log_append_time
 
 
-def test_what_this_version_cannot_tell_is_no_offer_to_it() -> None:
+def test_an_unknown_or_damaged_item_is_no_offer() -> None:
     """A newer version's offer may have terms that would be passed over; a damaged one is not committed."""
     body = entry().batch.body
     assert offer_from_item(item(entry(), session="s")) is None
@@ -123,7 +123,7 @@ def test_below_the_log_start_nothing_that_was_bound_is_free_again() -> None:
     assert leave(Round(5, ("a", "b"), {}), 9, None) == Round(9, (), {"a": LOST, "b": LOST})
 
 
-def test_what_is_done_or_bound_is_not_free() -> None:
+def test_done_and_bound_offers_are_not_free() -> None:
     offers = [offer("done-------"), offer("bound------"), offer("free-------"), offer("lost-------")]
     known = Round(5, ("bound------",), {"done-------": 2, "lost-------": LOST})
     assert [one.id for one in free_offers(known, offers)] == ["free-------"]

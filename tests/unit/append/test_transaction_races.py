@@ -171,7 +171,7 @@ STEPS = (
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 10))
-def test_whatever_is_forgotten_or_late_what_is_open_is_named(seed: int) -> None:
+def test_an_open_transaction_is_always_named_under_forgotten_and_late_calls(seed: int) -> None:
     for chance in map(random.Random, range(seed, seed + 10)):
         world = World()
         for _ in range(150):

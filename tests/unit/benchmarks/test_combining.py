@@ -48,7 +48,7 @@ def test_a_row_is_the_mean_of_the_rounds_and_takes_all_latencies_and_calls(what:
     assert rows()[f"{what}, {FAR}"].value == pytest.approx(value)
 
 
-def test_the_goals_stand_beside_the_rows_that_they_are_for() -> None:
+def test_each_goal_is_beside_its_row() -> None:
     found = {what.removesuffix(f", {FAR}"): row.goal for what, row in rows().items() if row.goal}
     assert found == {
         "appends ÷ those of 1 alone, 8 processes": "≥ 3",
@@ -68,7 +68,7 @@ def test_every_goal_has_a_row() -> None:
         assert sorted(row.goal for row in rows_of(cells, "here", goals) if row.goal not in ("", "0")) == wanted
 
 
-def test_what_failed_is_counted_and_is_no_append() -> None:
+def test_failures_are_counted_and_are_no_appends() -> None:
     failed = Cell([Race(2.0, [1], [0.1, 20.0], {"CONTENDED": 1}, {"create": 3}, lasted_s=21.0)])
     found = {row.what: row.value for row in rows_of({1: failed}, NEAR, {})}
     assert found[f"appends that failed, 1 process, {NEAR}"] == 1

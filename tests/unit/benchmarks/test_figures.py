@@ -7,9 +7,7 @@ from benchmarks.figures import jain, percentile
     ("shares", "index"),
     [([5, 5, 5, 5], 1.0), ([9, 0, 0], 1 / 3), ([7], 1.0), ([1, 3], 0.8), ([0, 0], 0.0)],
 )
-def test_jains_index_is_1_for_equal_shares_and_1_of_n_where_one_has_everything(
-    shares: list[float], index: float
-) -> None:
+def test_jains_index_is_1_for_equal_shares_and_1_of_n_where_one_has_all(shares: list[float], index: float) -> None:
     assert jain(shares) == pytest.approx(index)
 
 

@@ -30,7 +30,7 @@ def test_there_is_a_panel_for_each_place_with_a_curve_for_each_number_of_process
     }
 
 
-def test_a_curve_goes_from_the_quickest_to_the_slowest_with_the_share_that_took_as_long_or_longer() -> None:
+def test_a_curve_has_for_each_value_the_share_that_is_not_lower() -> None:
     assert plot.curve([3.0, 1.0, 2.0, 9.0]) == ([1.0, 0.75, 0.5, 0.25], [1.0, 2.0, 3.0, 9.0])
 
 

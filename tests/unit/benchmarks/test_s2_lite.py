@@ -15,7 +15,7 @@ from benchmarks.thin_client import Post
 POSTS = {who: Post("", who, b"", {}) for who in (s2_lite.OURS, s2_lite.THEIRS)}
 
 
-def test_where_none_is_named_one_line_says_so_and_how_to_name_it(
+def test_without_a_program_one_line_says_how_to_name_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(s2_lite.VARIABLE, raising=False)

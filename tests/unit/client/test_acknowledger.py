@@ -62,7 +62,7 @@ def test_without_a_time_each_acknowledgement_is_a_request_and_returns_its_mark()
     assert len(sent(service)) == 10
 
 
-def test_what_is_gathered_is_sent_by_the_first_call_after_its_time():
+def test_gathered_acknowledgements_are_sent_by_the_first_call_after_the_interval():
     runtime = AheadRuntime()
     service, subscriber = subscribed(ack_every_ms=HOUR_MS, runtime=runtime)
     with subscriber:
@@ -110,7 +110,7 @@ def test_a_subscriber_that_waits_for_records_sends_what_falls_due_meanwhile():
     waiting.join(PATIENCE_S)
 
 
-def test_the_end_of_an_iteration_sends_also_where_nobody_closes():
+def test_the_end_of_an_iteration_sends_without_a_close():
     service, subscriber = subscribed()
     for partition, record in subscriber:
         subscriber.acknowledge(partition, record.offset)
@@ -130,7 +130,7 @@ def test_much_that_is_gathered_is_sent_before_its_time(monkeypatch):
         assert sent(service) == [{"partition": 0, "individual": [1, 2]}, {"partition": 1, "cumulative": 4}]
 
 
-def test_one_cumulative_offset_stands_for_all_below_it_and_the_others_are_named(monkeypatch):
+def test_one_cumulative_offset_covers_all_below_it_and_the_others_are_named(monkeypatch):
     monkeypatch.setattr(acknowledger.limits, "ACKNOWLEDGED_PER_REQUEST_MAX", 3)
     service, subscriber = subscribed(records=20)
     with subscriber:
@@ -175,7 +175,7 @@ def test_an_exception_that_leaves_the_block_is_not_hidden_by_acknowledgements_th
     )
 
 
-def test_a_refusal_reaches_the_next_call_drops_its_partition_and_keeps_no_other_from_being_sent():
+def test_a_refusal_is_raised_by_the_next_call_drops_its_partition_and_delays_no_other():
     runtime = AheadRuntime()
     service, subscriber = subscribed(partitions=3, runtime=runtime)
     fail(service, {1: errors.OwnerFencedError("somebody came", resource="t/1")})
@@ -191,7 +191,7 @@ def test_a_refusal_reaches_the_next_call_drops_its_partition_and_keeps_no_other_
 
 
 @pytest.mark.parametrize("error", [errors.StoreUnavailableError("try again"), httpx.ReadTimeout("lost")])
-def test_what_is_not_answered_is_kept_and_sent_again(error):
+def test_an_unanswered_acknowledgement_is_kept_and_retried(error):
     service, subscriber = subscribed(partitions=2)
     fail(service, {1: error})
     for partition in (0, 1):
@@ -204,7 +204,7 @@ def test_what_is_not_answered_is_kept_and_sent_again(error):
     assert [body["partition"] for body in sent(service)] == [0, 1, 1]
 
 
-def test_a_refusal_is_told_also_where_the_next_partition_is_not_answered():
+def test_a_refusal_is_raised_even_if_the_next_partition_is_not_answered():
     """What is dropped is reported at once; what is kept is met again."""
     service, subscriber = subscribed(partitions=2)
     fail(service, {0: errors.OwnerFencedError("fenced"), 1: errors.StoreUnavailableError("later")})
@@ -234,7 +234,7 @@ def test_one_partition_in_trouble_keeps_no_other_from_being_sent_by_close(error)
     assert marks(service) == {1: 5, 2: 5}
 
 
-def test_where_nobody_answers_two_are_enough_and_the_others_come_first_the_next_time():
+def test_without_an_answer_two_are_tried_and_the_others_come_first_next_time():
     service, subscriber = subscribed(partitions=4)
     for partition in range(4):
         subscriber.acknowledge(partition, 4)
@@ -264,7 +264,7 @@ def test_records_come_while_acknowledgements_of_a_partition_fail():
         service.scripts.clear()
 
 
-def test_a_damaged_log_is_told_once():
+def test_a_damaged_log_is_raised_once():
     """Acknowledgements that were kept would be sent again by each call from then on, and fail each time."""
     service, subscriber = subscribed(partitions=2)
     fail(service, {0: errors.CorruptLogError("damaged")})
@@ -277,7 +277,7 @@ def test_a_damaged_log_is_told_once():
     assert [body["partition"] for body in sent(service)] == [0, 1]
 
 
-def test_what_is_acknowledged_behind_the_end_is_sent_at_once():
+def test_an_acknowledgement_after_the_end_is_sent_at_once():
     """After the end no further call comes that would send it."""
     service, subscriber = subscribed()
     with subscriber:

@@ -160,7 +160,7 @@ def test_a_wrong_argument_is_refused_where_it_is_given_and_nothing_is_sent(world
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "expected"),
     [
         (lambda made: made.client.reader("t", start="Earliest"), "start must be 'earliest', 'latest', an offset"),
         (lambda made: made.client.reader("t", start=-1), "start must be"),
@@ -223,7 +223,7 @@ def test_a_wrong_argument_is_refused_where_it_is_given_and_nothing_is_sent(world
         (lambda made: fenceline.subscribe_with_failover("t", "s", regions=["http://a"]), "a collection of clients"),
     ],
 )
-def test_an_error_of_an_argument_says_what_is_allowed(world, call, told):
+def test_an_error_of_an_argument_says_what_is_allowed(world, call, expected):
     made = SimpleNamespace(
         client=world.made[fenceline.Client],
         producer=world.made[fenceline.Producer],
@@ -231,12 +231,12 @@ def test_an_error_of_an_argument_says_what_is_allowed(world, call, told):
         subscriber=world.made[fenceline.Subscriber],
     )
     before = world.sent()
-    with pytest.raises(errors.InvalidRequestError, match=told):
+    with pytest.raises(errors.InvalidRequestError, match=expected):
         call(made)
     assert world.sent() == before
 
 
-def test_what_a_call_takes_is_taken_in_each_of_its_forms(world):
+def test_a_call_takes_each_form_of_its_arguments(world):
     class Index:
         """As numpy's integers."""
 
@@ -309,7 +309,7 @@ def held_by_another_thread(*locks):
     thread.join()
 
 
-def told_by_a_child(program):
+def returned_by_a_child(program):
     """Run ``program`` in a fork of this process, and return what it returns."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
@@ -327,7 +327,7 @@ def told_by_a_child(program):
         os.close(reading)
 
 
-def told_of(call):
+def outcome_of(call):
     try:
         return repr(call())
     except (RuntimeError, errors.FencelineError) as error:
@@ -376,24 +376,26 @@ def test_a_child_is_refused_at_once_and_leaves_its_parents_connections_alone():
         ends = [producer, txn, transactional, reader, subscriber, owner, session, client]
 
         def child():
-            told = {what: told_of(use) for what, use in uses.items()}
-            told |= {
-                f"the end of {type(one).__name__}": told_of(partial(one.__exit__, None, None, None)) for one in ends
+            outcomes = {what: outcome_of(use) for what, use in uses.items()}
+            outcomes |= {
+                f"the end of {type(one).__name__}": outcome_of(partial(one.__exit__, None, None, None)) for one in ends
             }
-            told |= {f"close of {type(one).__name__}": told_of(one.close) for one in ends if hasattr(one, "close")}
+            outcomes |= {
+                f"close of {type(one).__name__}": outcome_of(one.close) for one in ends if hasattr(one, "close")
+            }
             program_exit.flush_all()
             with fenceline.Client(client.url) as own, own.producer("t") as ours:
-                told["its own"] = ours.send(value=b"from the child's own").result(60_000).offset
-            return told
+                outcomes["its own"] = ours.send(value=b"from the child's own").result(60_000).offset
+            return outcomes
 
         locks = (producer._lock, producer._accumulator._changed, session._changed, session._lock, owner._lock)
         with held_by_another_thread(*locks):
-            told = told_by_a_child(child)
+            outcomes = returned_by_a_child(child)
 
-        refused = {what for what, said in told.items() if "works only in the process that made it" in str(said)}
+        refused = {what for what, said in outcomes.items() if "works only in the process that made it" in str(said)}
         assert refused == set(uses)
-        assert told.pop("its own") == 2
-        assert {said for what, said in told.items() if what not in uses} == {"None"}
+        assert outcomes.pop("its own") == 2
+        assert {said for what, said in outcomes.items() if what not in uses} == {"None"}
         for n in range(3, 20):
             assert producer.send(value=b"%d" % n).result(60_000).offset == n
         owner.check()
@@ -414,7 +416,7 @@ def test_children_of_multiprocessing_append_by_clients_of_their_own_alone():
 
         def work():
             for _ in range(5):
-                said.put(told_of(partial(client.produce, "t", 0, [Record(b"from a child")])))
+                said.put(outcome_of(partial(client.produce, "t", 0, [Record(b"from a child")])))
 
         children = [forking.Process(target=work) for _ in range(3)]
         for child in children:

@@ -30,7 +30,7 @@ def alone(monkeypatch):
     monkeypatch.setattr(program_exit, "_open", set())
 
 
-def test_what_was_never_flushed_is_sent_at_exit_without_a_word(capsys):
+def test_records_never_flushed_are_sent_silently_at_exit(capsys):
     services = [Wire(), Wire()]
     producers = [service.client().producer("t", linger_ms=FOREVER_MS) for service in services]
     deliveries = [producer.send(value=b"a") for producer in producers]
@@ -67,10 +67,10 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
     opened.set()
 
     assert waited == [(6, 5.0)]
-    told = capsys.readouterr().err
-    assert told.startswith("fenceline: 9 records could not be sent before the program ended, or no answer came; ")
-    assert told.endswith(": topics=t\n")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("fenceline: 9 records could not be sent before the program ended, or no answer came; ")
+    assert printed.endswith(": topics=t\n")
+    assert printed.count("\n") == 1
     wait_until(lambda: all(service.stored(0) == [b"a"] for service in services))
     program_exit.flush_all()
     assert capsys.readouterr().err == ""
@@ -216,7 +216,7 @@ def test_another_processs_producers_are_left_alone(monkeypatch):
     producer.flush()
 
 
-def test_ctrl_c_ends_the_wait_and_the_count_is_told_all_the_same(capsys, monkeypatch):
+def test_ctrl_c_ends_the_wait_and_the_count_is_printed_all_the_same(capsys, monkeypatch):
     def interrupted(outcomes, timeout):
         raise KeyboardInterrupt
 

@@ -57,7 +57,7 @@ def another_server(request):
     return httpx.Response(404, text="<html>")
 
 
-def test_it_reads_in_the_first_region_and_creates_the_subscription_there_replicated_and_at_earliest(world):
+def test_it_reads_in_the_first_region_and_creates_a_replicated_subscription_at_earliest(world):
     a, b, _ = world
     a.write("a1:1", "b1:1", "-", "a1:2")
 
@@ -80,7 +80,7 @@ def is_refused(region):
 
 
 @pytest.mark.parametrize("fault", [hangs, is_refused, lambda region: unavailable, lambda region: another_server])
-def test_it_goes_to_the_next_region_when_its_own_is_silent_for_10_s_and_drops_what_was_acknowledged(world, fault):
+def test_it_goes_to_the_next_region_after_10_s_of_silence_and_drops_acknowledged_records(world, fault):
     a, b, _ = world
     a.write("a1:1", "a1:2", "b1:1")
     b.write("b1:1", "a1:1", "a1:2", "b1:2")
@@ -122,7 +122,7 @@ def test_a_region_that_was_silent_for_less_is_not_left(world):
 
 
 @pytest.mark.parametrize("error", [errors.UnknownSubscriptionError, errors.NotAuthorizedError, errors.CorruptLogError])
-def test_an_answer_that_says_something_is_raised_and_is_no_silence(world, error):
+def test_an_error_that_is_answered_is_raised_and_is_no_silence(world, error):
     a, b, _ = world
     with subscriber_of(a, b) as subscriber:
         each = iter(subscriber)
@@ -225,7 +225,7 @@ def test_it_goes_at_once_where_active_region_says_and_back_by_it(world):
     assert b.sent("PUT", "s") == []
 
 
-def test_advice_to_a_region_that_does_not_answer_is_tried_ever_more_rarely_and_holds_nothing_up(world):
+def test_advice_to_a_silent_region_is_tried_ever_more_rarely_and_delays_nothing(world):
     a, b, _ = world
     a.write(*(f"a1:{n}" for n in range(1, 500)))
     a.active_region = "b"
@@ -280,7 +280,7 @@ def test_a_region_that_was_left_as_silent_and_is_still_advised_is_gone_to_once_i
         assert subscriber.moves == 2
 
 
-def test_it_goes_where_the_caller_says_and_standing_advice_does_not_take_it_back(world):
+def test_it_goes_where_the_caller_says_and_earlier_advice_does_not_take_it_back(world):
     a, b, _ = world
     a.write("a1:1", "a1:2", "a1:3")
     b.write("a1:1", "b1:1", "a1:2", "b1:2")
@@ -296,7 +296,7 @@ def test_it_goes_where_the_caller_says_and_standing_advice_does_not_take_it_back
             subscriber.move_to("nowhere")
 
 
-def subscriber_that_was_told_to_go_to_b(a, b, c):
+def subscriber_moved_to_b(a, b, c):
     """Return one that was in a while all regions advised c, as seen in a."""
     for region in (a, b, c):
         region.write(*(f"a1:{n}" for n in range(1, 50)))
@@ -310,9 +310,9 @@ def subscriber_that_was_told_to_go_to_b(a, b, c):
 
 
 @pytest.mark.parametrize("seen_in_b", [("c",), ("a", "c")])  # b may learn later that c is advised
-def test_standing_advice_for_a_third_region_does_not_overrule_the_caller(world, seen_in_b):
+def test_earlier_advice_for_a_third_region_does_not_overrule_the_caller(world, seen_in_b):
     a, b, c = world
-    with subscriber_that_was_told_to_go_to_b(a, b, c) as subscriber:
+    with subscriber_moved_to_b(a, b, c) as subscriber:
         for region in seen_in_b:
             b.active_region = region
             take(iter(subscriber), 5)
@@ -322,7 +322,7 @@ def test_standing_advice_for_a_third_region_does_not_overrule_the_caller(world, 
 @pytest.mark.parametrize("seen_in_b", [("c", "a"), ("c", None, "c"), (None, "a"), (None, "c")])
 def test_advice_that_changes_after_the_caller_spoke_is_followed(world, seen_in_b):
     a, b, c = world
-    with subscriber_that_was_told_to_go_to_b(a, b, c) as subscriber:
+    with subscriber_moved_to_b(a, b, c) as subscriber:
         *before, last = seen_in_b
         for region in before:
             b.active_region = region
@@ -332,9 +332,9 @@ def test_advice_that_changes_after_the_caller_spoke_is_followed(world, seen_in_b
         until(iter(subscriber), last)
 
 
-def test_where_the_region_that_the_caller_says_is_silent_standing_advice_holds(world):
+def test_earlier_advice_holds_if_the_region_of_the_caller_is_silent(world):
     a, b, c = world
-    with subscriber_that_was_told_to_go_to_b(a, b, c) as subscriber:
+    with subscriber_moved_to_b(a, b, c) as subscriber:
         b.refuse_connections()
         c.active_region = "c"
         passed = []
@@ -411,7 +411,7 @@ def test_a_refused_acknowledgement_of_what_was_dropped_hides_no_record(world):
     assert b.acknowledged[0] == {0}
 
 
-def test_what_was_dropped_in_a_region_that_was_left_is_not_acknowledged_in_another(world):
+def test_records_dropped_in_an_abandoned_region_are_not_acknowledged_in_another(world):
     a, b, _ = world
     a.write("a1:1", "a1:2")
     b.write("b1:1", "a1:1", "a1:2")
@@ -499,7 +499,7 @@ def test_a_mark_that_moved_past_the_position_is_gone_on_from(world):
     assert len(rest) < 7
 
 
-def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(world):
+def test_a_subscriber_left_by_break_leaves_no_threads_and_can_be_iterated_again(world):
     a, b, _ = world
     a.write(*(f"a1:{n}" for n in range(1, 9)))
     before = set(threading.enumerate())

@@ -31,7 +31,7 @@ def test_a_record_without_an_identity_is_in_no_set():
     assert ReadRecord(0, 0, None, None, [], -1, "a") not in found
 
 
-def test_what_exceeds_the_bound_is_forgotten_from_the_lowest_number_of_the_origin_that_takes_most(monkeypatch):
+def test_beyond_the_bound_the_lowest_numbers_of_the_largest_origin_are_forgotten(monkeypatch):
     monkeypatch.setattr(identities, "RANGES_MAX", 4)
     found = Identities()
     found.add(A2, 0)
@@ -49,7 +49,7 @@ def test_what_exceeds_the_bound_is_forgotten_from_the_lowest_number_of_the_origi
     st.lists(st.tuples(st.sampled_from([A1, A2]), st.integers(0, 2), st.integers(0, 2)), max_size=20),
     st.lists(st.integers(0, 60), max_size=5),
 )
-def test_what_was_shown_below_an_offset_is_taken_once_and_in_order(steps, ends):
+def test_shown_records_below_an_offset_are_taken_once_and_in_order(steps, ends):
     """Between two records there may be markers (offsets that are left out) and aborted records (numbers, too)."""
     shown, expected, offset, numbers = Shown(), [], 0, {A1: 0, A2: 0}
     for origin, gap, aborted in steps:
@@ -66,7 +66,7 @@ def test_what_was_shown_below_an_offset_is_taken_once_and_in_order(steps, ends):
     assert len(taken) == len(expected)
 
 
-def test_what_a_region_showed_is_remembered_up_to_a_bound(monkeypatch):
+def test_shown_records_are_remembered_up_to_a_bound(monkeypatch):
     monkeypatch.setattr(identities, "RUNS_MAX", 2)
     shown = Shown()
     for offset, number in ((0, 1), (1, 2), (3, 3), (5, 4)):

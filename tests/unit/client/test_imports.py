@@ -142,7 +142,7 @@ def test_only_a_transaction_loads_what_makes_one(loaded: Mapping[str, set[str]],
 
 
 @pytest.mark.parametrize("step", ["reader", "producer", "transactions"])
-def test_what_carries_batches_loads_their_format_at_first_use_and_nothing_of_the_log(
+def test_the_first_use_of_batches_loads_their_format_and_nothing_of_the_log(
     loaded: Mapping[str, set[str]], step: str
 ) -> None:
     ours = {name for name in beside_its_own(loaded[step]) if name.partition(".")[0] == "fenceline"}

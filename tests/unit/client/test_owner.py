@@ -67,7 +67,7 @@ def test_a_refusal_leaves_no_session_behind():
     assert closed(service) == [asked["session_id"]]
 
 
-def test_a_lock_waits_until_it_is_free_and_tells_once_that_it_does():
+def test_a_lock_waits_until_it_is_free_and_reports_the_wait_once():
     service = Wire(faults={"ownResources": [answers(OWNED)] * 3})
     waiting = []
     with client_of(service).own("r", wait_ms=None, on_wait=waiting.append):
@@ -92,7 +92,7 @@ def test_a_lock_waits_on_behind_an_answer_that_was_lost(caplog):
     assert caplog.text.count(line) == 2
 
 
-def test_a_lost_answer_is_told_to_who_does_not_wait():
+def test_a_lost_answer_is_raised_without_a_wait():
     service = Wire()
     service.scripts["ownResources"] = lambda *_: refused(UNKNOWN)
 
@@ -104,7 +104,7 @@ def test_a_lost_answer_is_told_to_who_does_not_wait():
         assert closed(service) == [service.values("ownResources")[0]["session_id"]]
 
 
-def test_waiting_ends_when_nobody_answers_anything_for_as_long_as_a_lease():
+def test_waiting_ends_after_a_lease_without_any_answer():
     service = Wire()
     service.scripts["ownResources"] = lambda *_: refused(UNKNOWN)
     service.scripts["renewSession"] = lambda *_: loses_the_request(None)
@@ -137,7 +137,7 @@ def test_a_stale_generation_is_not_waited_for():
     assert service.count("ownResources") == 1
 
 
-def test_what_was_given_back_is_not_kept_by_a_session_that_goes_on():
+def test_a_released_owner_is_not_kept_by_its_session():
     service = Wire()
     client = client_of(service)
     with client.session() as session:
@@ -148,45 +148,45 @@ def test_what_was_given_back_is_not_kept_by_a_session_that_goes_on():
         assert kept() is None
 
 
-def test_what_is_held_under_a_session_is_lost_with_it_also_when_it_comes_late():
+def test_every_owner_of_a_session_is_lost_with_it_also_a_later_one():
     service = Wire()
     client = client_of(service)
-    told = []
+    losses = []
     with client.session() as session:
-        owners = [client.own(name, session=session, on_severed=told.append) for name in "ab"]
+        owners = [client.own(name, session=session, on_severed=losses.append) for name in "ab"]
         sever(service)
-        until(session, lambda: len(told) == 2)
+        until(session, lambda: len(losses) == 2)
         late = Owner(client, session, None, [], is_session_own=False)
 
     assert [one.loss.code for one in (*owners, late)] == ["SESSION_SEVERED"] * 3
 
 
-def test_whoever_is_severed_is_told_once_and_gives_nothing_back():
+def test_a_severed_owner_is_notified_once_and_releases_nothing():
     service = Wire()
-    told = []
-    with client_of(service).own("r", on_severed=told.append) as owner:
+    losses = []
+    with client_of(service).own("r", on_severed=losses.append) as owner:
         sever(service)
-        until(owner, lambda: told)
+        until(owner, lambda: losses)
         with pytest.raises(errors.SessionSeveredError):
             owner.check()
 
-    assert [one.code for one in told] == ["SESSION_SEVERED"]
+    assert [one.code for one in losses] == ["SESSION_SEVERED"]
     assert closed(service) == []
 
 
-def test_an_ownership_ends_with_its_lease_also_when_nobody_answers():
+def test_an_ownership_ends_with_its_lease_even_without_an_answer():
     """A lock is nothing but its lease: another session may have the lock once it lapsed."""
     service = Wire()
-    told = []
-    with client_of(service).own("r", on_severed=told.append) as owner:
+    losses = []
+    with client_of(service).own("r", on_severed=losses.append) as owner:
         service.scripts["renewSession"] = lambda *_: loses_the_request(None)
-        until(owner, lambda: told)
+        until(owner, lambda: losses)
         sever(service)
         until(owner, lambda: owner.session.loss is not None)
 
-    assert len(told) == 1
-    assert told[0].code == "SESSION_EXPIRED"
-    assert "the service answered no heartbeat in time" in told[0].detail
+    assert len(losses) == 1
+    assert losses[0].code == "SESSION_EXPIRED"
+    assert "the service answered no heartbeat in time" in losses[0].detail
 
 
 def nobody(_):
@@ -198,28 +198,28 @@ def another(outside):
 
 
 @pytest.mark.parametrize("then", [nobody, another])
-def test_what_somebody_took_while_the_session_went_on_is_noticed(then):
+def test_a_resource_taken_from_a_live_session_is_noticed(then):
     service = Wire()
-    told = []
-    with client_of(service).own("t/0", group="g", on_severed=told.append) as owner:
+    losses = []
+    with client_of(service).own("t/0", group="g", on_severed=losses.append) as owner:
         until(owner, lambda: service.count("getOwnership") > 1)
-        assert told == []
+        assert losses == []
         service.outside.release(owner.session_id, ["t/0"], group="g")
         then(service.outside)
-        until(owner, lambda: told)
+        until(owner, lambda: losses)
 
-    assert (told[0].code, told[0].resource) == ("OWNER_FENCED", "t/0")
+    assert (losses[0].code, losses[0].resource) == ("OWNER_FENCED", "t/0")
     assert service.values("getOwnership")[0] == {"resource": "t/0", "group": "g"}
 
 
-def test_what_its_own_session_took_anew_is_no_longer_what_it_owned():
+def test_a_resource_taken_anew_by_its_session_is_lost_to_the_old_owner():
     service = Wire()
-    told = []
-    with client_of(service).own("t/0", group="g", on_severed=told.append) as owner:
+    losses = []
+    with client_of(service).own("t/0", group="g", on_severed=losses.append) as owner:
         service.outside.release(owner.session_id, ["t/0"], group="g")
         service.outside.take(owner.session_id, {"t/0": None}, group="g")
-        until(owner, lambda: told)
-    assert (told[0].code, told[0].resource) == ("OWNER_FENCED", "t/0")
+        until(owner, lambda: losses)
+    assert (losses[0].code, losses[0].resource) == ("OWNER_FENCED", "t/0")
 
 
 def test_an_owner_writes_under_its_session_and_token_until_it_is_severed():
@@ -240,15 +240,15 @@ def test_an_owner_writes_under_its_session_and_token_until_it_is_severed():
 def test_an_owner_whose_append_is_fenced_has_lost_what_it_owned():
     service = Wire(faults={"appendRecords": [answers(errors.ProducerFencedError("a fencer came", topic_epoch=6))]})
     client = client_of(service)
-    told = []
-    with client.own("t/0", on_severed=told.append) as owner:
+    losses = []
+    with client.own("t/0", on_severed=losses.append) as owner:
         producer = client.producer("t", owner=owner, linger_ms=0)
         with pytest.raises(errors.ProducerFencedError):
             producer.send(value=b"a").result(60_000)
         with pytest.raises(errors.ProducerFencedError):
             producer.close()
 
-    assert [one.code for one in told] == ["PRODUCER_FENCED"]
+    assert [one.code for one in losses] == ["PRODUCER_FENCED"]
 
 
 def test_a_producer_of_an_owner_that_goes_on_leaves_the_ownership_alone():
@@ -262,7 +262,7 @@ def test_a_producer_of_an_owner_that_goes_on_leaves_the_ownership_alone():
 
 
 @pytest.mark.parametrize(("resources", "group"), [("t/0", "g"), ("other/0", None), ("t/x", None), ("t", None)])
-def test_who_owns_no_partition_for_writing_cannot_write_as_an_owner(resources, group):
+def test_an_owner_without_partitions_for_writing_makes_no_producer(resources, group):
     service = Wire()
     client = client_of(service)
     with (

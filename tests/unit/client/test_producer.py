@@ -177,7 +177,7 @@ def test_after_a_failure_nothing_follows_on_that_partition_until_the_producer_is
     assert headers[0].producer_id != headers[1].producer_id
 
 
-def test_without_idempotence_a_lost_batch_is_not_sent_again_and_the_next_stands_for_itself():
+def test_without_idempotence_a_lost_batch_is_not_retried_and_the_next_is_sent():
     service = Wire(faults={"appendRecords": [loses_the_answer]})
     with service.client().producer("t", idempotent=False, linger_ms=FOREVER_MS) as producer:
         lost = producer.send(value=b"a")
@@ -191,7 +191,7 @@ def test_without_idempotence_a_lost_batch_is_not_sent_again_and_the_next_stands_
     assert [(one.header.producer_id, one.header.base_sequence) for one in service.produced] == [(-1, -1)] * 2
 
 
-def test_a_flush_tells_a_failure_once():
+def test_a_flush_raises_a_failure_once():
     service = Wire(faults={"appendRecords": [answers(errors.InvalidTimestampError("early", record_errors=[]))]})
     producer = service.client().producer("t")
     producer.send_many([Record(b"a")])
@@ -202,7 +202,7 @@ def test_a_flush_tells_a_failure_once():
     producer.close()
 
 
-def test_closing_tells_a_failure_too():
+def test_a_close_raises_a_failure_too():
     service = Wire(faults={"appendRecords": [answers(errors.UnknownTopicOrPartitionError("gone"))]})
 
     with pytest.raises(errors.UnknownTopicOrPartitionError), service.client().producer("t") as producer:
@@ -320,7 +320,7 @@ def test_a_record_without_a_timestamp_gets_the_time_it_was_sent():
         {"value": b"x", "timestamp": 1.5},
     ],
 )
-def test_what_is_no_record_is_refused_where_it_is_given(wrong):
+def test_an_invalid_record_is_refused_by_send(wrong):
     with Wire().client().producer("t") as producer, pytest.raises((TypeError, ValueError)):
         producer.send(**wrong)
     assert producer.acknowledged == 0
@@ -370,7 +370,7 @@ def test_a_header_that_is_no_name_and_bytes_is_refused_before_anything_is_sent(h
     assert service.produced == []
 
 
-def test_a_delivery_tells_the_next_offset_as_the_answer_does():
+def test_a_delivery_has_the_next_offset_of_the_answer():
     service = Wire()
     with service.client().producer("t") as producer:
         deliveries = [producer.send(value=b"%d" % n) for n in range(3)]
@@ -401,7 +401,7 @@ def test_an_error_that_a_delivery_has_raised_is_not_raised_again_at_the_blocks_e
         assert isinstance(producer.failure, errors.MessageTooLargeError)
 
 
-def test_an_error_that_no_delivery_has_raised_is_raised_at_the_blocks_end_also_behind_one_that_was():
+def test_an_error_that_no_delivery_raised_is_raised_at_the_blocks_end_after_others_too():
     faults = [
         answers(errors.MessageTooLargeError("too large", bytes_max=1)),
         answers(errors.InvalidTimestampError("no")),
@@ -413,7 +413,7 @@ def test_an_error_that_no_delivery_has_raised_is_raised_at_the_blocks_end_also_b
         producer.send(value=b"a", partition=1)
 
 
-def test_of_very_many_errors_those_that_are_not_told_apart_are_raised_at_the_blocks_end():
+def test_beyond_the_bound_errors_without_a_delivery_are_raised_at_the_blocks_end():
     failures = Failures()
     noted = [failures.add(errors.ThrottledError(str(n)), 2) for n in range(150)]
     for failure in noted:
@@ -449,13 +449,13 @@ def test_a_request_that_hangs_is_given_up_when_the_time_of_its_delivery_is_over(
 
 def growing(partitions=2, **options):
     """Return a service, a producer whose time the test moves, and what the producer says of growth."""
-    service, clock, told = Wire(partitions=partitions), FakeRuntime(), []
+    service, clock, growths = Wire(partitions=partitions), FakeRuntime(), []
 
     def note(topic, error):
-        told.append((topic.partitions, error))
+        growths.append((topic.partitions, error))
 
     producer = service.client(clock).producer("t", linger_ms=FOREVER_MS, on_growth=note, **options)
-    return service, clock, producer, told
+    return service, clock, producer, growths
 
 
 def homes(service):
@@ -467,8 +467,8 @@ def homes(service):
     return by_key
 
 
-def test_a_partition_that_was_added_counts_from_the_next_look_on_and_no_record_costs_a_look():
-    service, clock, producer, told = growing()
+def test_an_added_partition_counts_from_the_next_check_on_and_no_record_costs_a_check():
+    service, clock, producer, growths = growing()
     keys = [b"%d" % n for n in range(50)]
     with producer:
         for key in keys:
@@ -480,14 +480,14 @@ def test_a_partition_that_was_added_counts_from_the_next_look_on_and_no_record_c
             producer.send(key=key, value=b"not seen yet")
         assert service.looks == 1, "only the one that made the producer"
         clock.pass_ms(1)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
         producer.flush()
         for key in keys:
             producer.send(key=key, value=b"after")
             producer.flush()
         producer.send(value=b"x", partition=4)
 
-    assert told == [(5, None)]
+    assert growths == [(5, None)]
     assert service.looks == 2
     assert homes(service).pop(None) == [4]
     expected = {key: [partition_of(key, 2), partition_of(key, 2), partition_of(key, 5)] for key in keys}
@@ -499,11 +499,11 @@ def test_a_partition_that_was_added_counts_from_the_next_look_on_and_no_record_c
 
 
 def test_records_without_a_key_go_to_added_partitions_too():
-    service, clock, producer, told = growing(batch_bytes=100)
+    service, clock, producer, growths = growing(batch_bytes=100)
     with producer:
         service.grow(3)
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
         for _ in range(6):
             producer.send(value=b"x" * 76)
 
@@ -521,7 +521,7 @@ def test_records_without_a_key_go_to_added_partitions_too():
     ],
 )
 def test_a_look_that_fails_changes_nothing_and_comes_again(fault, pause_ms):
-    service, clock, producer, told = growing()
+    service, clock, producer, growths = growing()
     with producer:
         service.faults["getTopic"] = [fault]
         service.grow(3)
@@ -530,23 +530,23 @@ def test_a_look_that_fails_changes_nothing_and_comes_again(fault, pause_ms):
         wait_until(lambda: not service.faults["getTopic"] and producer._watch._due_ms == {"t": due_ms})
         producer.send(key=b"key", value=b"x")
         producer.flush()
-        assert (service.looks, told, producer._picker.partitions) == (2, [], 2)
+        assert (service.looks, growths, producer._picker.partitions) == (2, [], 2)
         clock.pass_ms(pause_ms)
-        wait_until(lambda: told)
-    assert (service.looks, told) == (3, [(3, None)])
+        wait_until(lambda: growths)
+    assert (service.looks, growths) == (3, [(3, None)])
 
 
 @pytest.mark.parametrize(
     "fault", [KeyError("mine"), errors.NotAuthorizedError("no"), errors.StoreUnavailableError("away")]
 )
-def test_what_a_callback_of_growth_raises_is_told_and_the_looks_go_on(fault, monkeypatch):
-    service, clock, producer, told = growing()
+def test_an_exception_of_on_growth_is_reported_and_the_checks_go_on(fault, monkeypatch):
+    service, clock, producer, growths = growing()
     heard = []
     monkeypatch.setattr(threading, "excepthook", lambda of: heard.append((of.thread.name, of.exc_value)))
-    tell = producer._on_growth
+    on_growth = producer._on_growth
 
     def raises(topic, error):
-        tell(topic, error)
+        on_growth(topic, error)
         raise fault
 
     producer._on_growth = raises
@@ -556,24 +556,24 @@ def test_what_a_callback_of_growth_raises_is_told_and_the_looks_go_on(fault, mon
             clock.pass_ms(LOOK_MS)
             wait_until(lambda partitions=partitions: len(heard) == partitions - 2)
         producer.send(value=b"x", partition=3)
-    assert told == [(3, None), (4, None)]
+    assert growths == [(3, None), (4, None)]
     assert [(name, fault in (error, error.__cause__)) for name, error in heard] == [("fenceline-topics", True)] * 2
 
 
-def test_an_answer_that_shows_old_knowledge_is_followed_by_a_look_at_once_but_not_by_one_for_each():
-    service, clock, producer, told = growing()
+def test_an_answer_that_shows_old_knowledge_leads_to_one_check_at_once():
+    service, clock, producer, growths = growing()
     with producer:
         service.grow(3)
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             producer.send(value=b"x", partition=2)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
         service.recreate()
         for _ in range(50):
             with pytest.raises(errors.UnknownTopicOrPartitionError):
                 producer.send(value=b"x", partition=7)
         assert service.looks == 2
         clock.pass_ms(DOUBT_MS)
-        wait_until(lambda: len(told) == 2)
+        wait_until(lambda: len(growths) == 2)
         producer.send_many(Record(b"x", key=b"%d" % n) for n in range(9))
         producer.flush()
         assert service.looks == 3
@@ -581,14 +581,14 @@ def test_an_answer_that_shows_old_knowledge_is_followed_by_a_look_at_once_but_no
 
 
 def test_an_append_to_a_partition_that_is_not_there_is_followed_by_a_look():
-    service, _, producer, told = growing()
+    service, _, producer, growths = growing()
     with suppress(errors.FencelineError), producer:
         service.recreate()
         producer.send(value=b"x", partition=1)
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             producer.flush()
-        wait_until(lambda: told)
-    assert (service.looks, told) == (2, [(1, None)])
+        wait_until(lambda: growths)
+    assert (service.looks, growths) == (2, [(1, None)])
 
 
 def test_a_producer_that_is_closed_looks_no_more():
@@ -601,7 +601,7 @@ def test_a_producer_that_is_closed_looks_no_more():
 
 
 def test_a_look_that_was_under_way_when_the_producer_was_closed_changes_nothing():
-    service, clock, producer, told = growing()
+    service, clock, producer, growths = growing()
 
     def closes(answer):
         producer.close()
@@ -612,7 +612,7 @@ def test_a_look_that_was_under_way_when_the_producer_was_closed_changes_nothing(
     looks = producer._watch._thread
     clock.pass_ms(LOOK_MS)
     looks.join(PATIENCE_S)
-    assert (told, producer._picker.partitions) == ([], 2)
+    assert (growths, producer._picker.partitions) == ([], 2)
 
 
 def sized(service, bytes_max):

@@ -55,7 +55,7 @@ def test_a_reader_yields_every_record_of_every_partition_in_order_and_ends():
     ("start", "expected"),
     [("earliest", 0), ("latest", 20), (0, 0), (7, 7), (10, 10), (19, 19), (20, 20), ({0: 3}, 3)],
 )
-def test_a_reader_begins_where_it_is_told_also_inside_a_batch(start, expected):
+def test_a_reader_begins_at_its_start_also_inside_a_batch(start, expected):
     _, client = filled()
 
     with client.reader("t", start=start) as reader:
@@ -95,24 +95,24 @@ def view_of(service, *, deletes_to=0, horizon=0):
             return refused(errors.ViewMovedError("it moved", compaction_horizon=horizon, deletes_to=deletes))
         rows = [] if offset == 20 else [{"offset": offset, "timestamp": 1, "value": b64encode(b"%d" % offset).decode()}]
         shown = [{**row, "key": None, "headers": [], "topic_epoch": -1} for row in rows]
-        told = {"compaction_horizon": max(horizon, deletes), "deletes_to": deletes}
-        page = {"records": shown, "encoding": "base64", "position": offset + len(rows), **told}
+        view = {"compaction_horizon": max(horizon, deletes), "deletes_to": deletes}
+        page = {"records": shown, "encoding": "base64", "position": offset + len(rows), **view}
         return httpx.Response(200, json={**page, **bounds})
 
     service.scripts["readRecords"] = read
     return asked
 
 
-def test_a_reader_of_a_view_begins_anew_where_a_delete_may_be_missed_and_says_so(caplog):
+def test_a_reader_of_a_view_that_may_miss_a_delete_begins_anew_and_reports_it(caplog):
     service, client = filled()
     asked = view_of(service, deletes_to=9)
-    told = []
+    restarts = []
 
-    with client.reader("t", compacted=True, on_restart=told.append) as reader:
+    with client.reader("t", compacted=True, on_restart=restarts.append) as reader:
         offsets = [record.offset for _, record in reader]
 
     assert offsets == [0, 1, 2, *range(20)]
-    assert told == [0]
+    assert restarts == [0]
     assert asked[:6] == [None, "0", "0", "0", None, "9"]
     assert "the reader of t/0 begins anew: it moved" in caplog.text
 
@@ -131,8 +131,8 @@ def test_a_reader_of_a_table_by_timestamp_leaves_out_what_loses():
     ]
     records = [{**row, "headers": [], "topic_epoch": -1} for row in shown]
     bounds = {"log_start_offset": 0, "next_offset": 7, "last_stable_offset": 7}
-    told = {"compaction_horizon": 2, "deletes_to": 0}
-    page = {"records": records, "encoding": "base64", "position": 7, **bounds, **told}
+    view = {"compaction_horizon": 2, "deletes_to": 0}
+    page = {"records": records, "encoding": "base64", "position": 7, **bounds, **view}
     service.scripts["readRecords"] = lambda *_: httpx.Response(200, json=page)
     with service.client().reader("t", compacted=True) as reader:
         assert [record.offset for _, record in reader] == [0, 1, 4, 5, 6]
@@ -156,8 +156,8 @@ def test_a_reader_that_begins_anew_takes_the_order_that_the_topic_has_then(order
             service.outside.alter_topic("t", config={"compaction.order": None, **orders[1]})
             return refused(moved.pop())
         shown = [{**row, "headers": [], "topic_epoch": -1} for row in rows[at : at + 1]]
-        told = {"compaction_horizon": 2, "deletes_to": 0}
-        return httpx.Response(200, json={"records": shown, "encoding": "base64", "position": at + 1, **bounds, **told})
+        view = {"compaction_horizon": 2, "deletes_to": 0}
+        return httpx.Response(200, json={"records": shown, "encoding": "base64", "position": at + 1, **bounds, **view})
 
     service.scripts["readRecords"] = read
     with service.client().reader("t", [0], compacted=True) as reader:
@@ -346,9 +346,9 @@ def test_a_fault_of_the_client_itself_reaches_the_iteration_instead_of_hanging_i
 def test_a_topics_offsets_are_asked_for_a_hundred_at_once(partitions, asked):
     service = Wire(partitions=250)
 
-    told = service.client().topic_offsets("t", partitions)
+    found = service.client().topic_offsets("t", partitions)
 
-    assert list(told) == (list(range(250)) if partitions is None else sorted(partitions))
+    assert list(found) == (list(range(250)) if partitions is None else sorted(partitions))
     spans = [(one["start_partition"], one["limit"]) for one in service.values("listOffsets")]
     assert [(int(start), int(limit)) for start, limit in spans] == asked
 
@@ -369,7 +369,7 @@ def test_a_reader_of_many_partitions_finds_its_start_by_few_requests(start):
 
 @pytest.mark.parametrize("what", ["__iter__", "pages"])
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_follower_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(what, is_kept):
+def test_a_follower_left_by_break_leaves_no_threads_and_can_be_iterated_again(what, is_kept):
     before = set(threading.enumerate())
     _, client = filled(partitions=2)
     reader = client.reader("t", follow=True, max_bytes=1) if is_kept else None
@@ -388,7 +388,7 @@ def test_a_follower_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_i
     assert set(threading.enumerate()) <= before
 
 
-def test_a_closed_reader_says_so_instead_of_waiting_for_ever():
+def test_a_closed_reader_raises_instead_of_waiting_for_ever():
     _, client = filled()
     with client.reader("t", follow=True) as reader:
         next(iter(reader))
@@ -418,7 +418,7 @@ def quick_polls(monkeypatch):
 
 @pytest.mark.parametrize("start", ["latest", 1, {0: 1, 1: 1}])
 @pytest.mark.usefixtures("quick_polls")
-def test_a_follower_reads_partitions_that_are_added_from_their_beginning_whatever_its_start(start):
+def test_a_follower_with_any_start_reads_added_partitions_from_their_beginning(start):
     service, clock, reader = following(start=start)
     with reader:
         service.grow(20)  # more than there are threads
@@ -541,7 +541,7 @@ def test_a_reader_whose_thread_cannot_start_can_be_closed(monkeypatch):
     reader.close()
 
 
-def test_positions_of_before_a_partition_was_added_are_a_start():
+def test_positions_older_than_an_added_partition_are_a_start():
     service = Wire(partitions=3)
     for partition in range(3):
         give(service, partition, b"%d" % partition)
@@ -572,7 +572,7 @@ def added_table(config, answer):
     service, clock = Wire(partitions=1, config=config), FakeRuntime()
     reader = service.client(clock).reader("t", follow=True, compacted=True)
     rest = {"headers": [], "topic_epoch": -1, "value": None, "encoding": "base64"}
-    told = {"encoding": "base64", "compaction_horizon": 0, "deletes_to": 0}
+    view = {"encoding": "base64", "compaction_horizon": 0, "deletes_to": 0}
     bounds = {"log_start_offset": 0, "next_offset": 0, "last_stable_offset": 0}
 
     def read(sent, _):
@@ -582,7 +582,7 @@ def added_table(config, answer):
         records = [{**rest, **row, "key": b64encode(b"k").decode()} for row in rows]
         offset = int(sent.value["offset"])
         position = records[-1]["offset"] + 1 if records else offset
-        return httpx.Response(200, json={"records": records, "position": position, **told, **bounds})
+        return httpx.Response(200, json={"records": records, "position": position, **view, **bounds})
 
     service.scripts["readRecords"] = read
     service.grow(2)

@@ -67,7 +67,7 @@ def test_every_problem_becomes_the_error_of_its_code_with_its_members(code):
     ],
 )
 @pytest.mark.parametrize("body", [b"<html>", b'{"message": "Forbidden"}', b"[1]", b""])
-def test_what_a_gateway_answers_by_itself_is_mapped_by_its_status(status, expected, body):
+def test_an_answer_of_a_gateway_is_mapped_by_its_status(status, expected, body):
     client, _ = client_of(httpx.Response(status, content=body), retry_ms=0)
 
     with pytest.raises(expected):
@@ -117,7 +117,7 @@ def test_pauses_are_jittered_and_grow_to_a_bound_within_the_deadline():
 @pytest.mark.parametrize(
     "error", [errors.OffsetMismatchError, errors.UnknownTopicOrPartitionError, errors.CorruptLogError]
 )
-def test_what_will_fail_again_is_not_sent_again(error):
+def test_a_permanent_refusal_is_not_retried(error):
     client, seen = client_of(refused(error("no")))
 
     with pytest.raises(error):
@@ -180,7 +180,7 @@ def refusal():
     return error
 
 
-def test_a_client_that_never_reached_its_service_soon_says_what_to_do_where_connections_are_refused():
+def test_a_refused_first_connection_is_an_error_with_the_remedy_soon():
     runtime = AheadRuntime()
     client, seen = client_of(refusal(), runtime=runtime, retry_ms=600_000)
 
@@ -194,7 +194,7 @@ def test_a_client_that_never_reached_its_service_soon_says_what_to_do_where_conn
     assert 4 < len(seen) < 20
 
 
-def test_a_closed_port_is_told_as_refused():
+def test_a_closed_port_is_reported_as_refused():
     with socket.socket() as closed:  # bound, to keep others from it, and not listening
         closed.bind(("127.0.0.1", 0))
         url = f"http://user:password@127.0.0.1:{closed.getsockname()[1]}"
@@ -223,7 +223,7 @@ def test_a_service_that_was_reached_once_is_waited_for_while_it_starts_again(fir
     assert sum(runtime.slept_ms) > FIRST_CONNECTION_MS
 
 
-def test_a_network_that_is_not_there_yet_is_waited_for_as_long_as_ever():
+def test_an_unreachable_network_is_retried_for_the_whole_time():
     """Only a refusal says that a machine is there, and no server on it."""
     runtime = AheadRuntime()
     client, _ = client_of(httpx.ConnectError("network is unreachable"), runtime=runtime, retry_ms=20_000)
@@ -398,7 +398,7 @@ def test_every_list_is_whole_however_many_pages_it_comes_in():
     assert starts == [None, "b", "c"]
 
 
-def test_what_a_service_of_before_told_in_one_answer_is_whole():
+def test_a_list_of_an_older_service_is_one_whole_page():
     client, seen = client_of(httpx.Response(200, json={"subscriptions": []}))
 
     assert client.subscriptions("t") == []
@@ -435,7 +435,7 @@ def test_members_that_a_newer_service_adds_are_passed_over():
 
 
 @pytest.mark.parametrize(("name", "path"), [("a/b", b"/v1/topics/a%2Fb"), ("a b?c", b"/v1/topics/a%20b%3Fc")])
-def test_a_topic_name_is_one_step_of_a_path_whatever_is_in_it(name, path):
+def test_any_topic_name_is_one_step_of_a_path(name, path):
     client, seen = client_of(httpx.Response(200, json=TOPIC))
 
     client.topic(name)
@@ -473,21 +473,21 @@ def test_a_page_has_the_records_bytes_in_either_encoding(encoding, key, value):
     assert (tombstone.key, tombstone.value) == (None, None)
 
 
-def test_every_answer_with_offsets_tells_them_by_their_names():
+def test_every_answer_with_offsets_has_them_by_their_names():
     """API.md names them beside the rest of the answer, and so does each type."""
-    told = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}
-    page = {"records": [], "encoding": "base64", "position": 5, **told}
-    headers = {f"fenceline-{name.replace('_', '-')}": str(value) for name, value in {**told, "position": 5}.items()}
-    segments = {"segments": [], "has_more": False, "topic_id": "id", **told}
+    offsets = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}
+    page = {"records": [], "encoding": "base64", "position": 5, **offsets}
+    headers = {f"fenceline-{name.replace('_', '-')}": str(value) for name, value in {**offsets, "position": 5}.items()}
+    segments = {"segments": [], "has_more": False, "topic_id": "id", **offsets}
     for call, answer in (
         (lambda client: client.read("t", 0, offset=5), httpx.Response(200, json=page)),
         (lambda client: client.read_subscription("t", "s", 0), httpx.Response(200, json=page)),
         (lambda client: client.read_batches("t", 0, 5), httpx.Response(200, content=b"", headers=headers)),
-        (lambda client: client.offsets("t", 0), httpx.Response(200, json={**OFFSETS, **told})),
+        (lambda client: client.offsets("t", 0), httpx.Response(200, json={**OFFSETS, **offsets})),
         (lambda client: client.segments("t", 0), httpx.Response(200, json=segments)),
     ):
         found = call(client_of(answer)[0])
-        assert {name: getattr(found, name) for name in told} == told
+        assert {name: getattr(found, name) for name in offsets} == offsets
 
 
 def test_answers_of_two_numbers_name_them():
@@ -538,7 +538,7 @@ def test_after_a_lost_answer_it_leaves_the_outcome_unknown():
 
 
 @pytest.mark.parametrize("url", ["ftp://fake", "fake:8080", "http://[::1"])
-def test_a_url_that_is_none_is_an_invalid_request(url):
+def test_an_invalid_url_is_an_invalid_request(url):
     with pytest.raises(errors.InvalidRequestError, match="url="):
         Client(url, retry_ms=0).health()
 
@@ -554,7 +554,7 @@ def test_a_closed_client_sends_nothing():
     assert len(seen) == 1
 
 
-def test_what_a_client_makes_is_called_as_the_client_is():
+def test_sessions_and_claims_of_a_client_have_its_name():
     session = {"session_id": "s1", "lease_ms": 30_000, "expires_at": 1}
     producer = {"producer_name": "p", "session_id": "s1", "access_mode": "Shared", "state": "granted"}
     claimed = {"producer": {**producer, "topic_epochs": {}, "next_offsets": {}, "expires_at": 1}}
@@ -675,7 +675,7 @@ def test_a_proxy_that_refuses_the_way_shows_that_nothing_was_carried_out():
         client.produce("t", 0, [Record(b"x")])
 
 
-def test_a_name_without_an_address_is_told_soon():
+def test_a_name_without_an_address_is_reported_soon():
     runtime = AheadRuntime()
     nameless = httpx.ConnectError("[Errno -2] Name or service not known")
     nameless.__cause__ = socket.gaierror(-2, "Name or service not known")
@@ -706,7 +706,7 @@ def test_a_name_without_an_address_is_told_soon():
         (504, {"message": "Endpoint request timed out"}, "OUTCOME_UNKNOWN", ""),
     ],
 )  # fmt: skip
-def test_what_a_gateway_says_is_in_the_error_with_what_to_do(status, body, error, advice):
+def test_a_gateways_message_is_in_the_error_with_the_remedy(status, body, error, advice):
     client, _ = client_of(httpx.Response(status, json=body), retry_ms=0)
     with pytest.raises(errors.TABLE[error]) as caught:
         client.produce("t", 0, [Record(b"x")])
@@ -726,7 +726,7 @@ def test_what_a_gateway_says_is_in_the_error_with_what_to_do(status, body, error
         (httpx.Response(503, json=["message"]), "no problem document"),
     ],
 )  # fmt: skip
-def test_what_a_gateway_says_is_one_printable_line(answer, said):
+def test_a_gateways_message_is_one_printable_line(answer, said):
     client, _ = client_of(answer, retry_ms=0)
     with pytest.raises(errors.OutcomeUnknownError) as caught:
         client.produce("t", 0, [Record(b"x")])

@@ -79,25 +79,25 @@ def test_a_first_lease_is_counted_from_before_the_session_was_asked_for(made):
 
 
 @pytest.mark.parametrize("error", [errors.SessionSeveredError, errors.SessionExpiredError, errors.UnknownSessionError])
-def test_a_session_that_is_over_says_so_once_and_is_not_closed_again(error):
+def test_a_lost_session_reports_its_loss_once_and_is_not_closed(error):
     before, service = renewers(), Wire(faults={"renewSession": [answers(error("it is over"))]})
-    told = []
+    losses = []
     with client_of(service).session() as session:
-        session.when_lost(told.append)
-        until(session, lambda: told)
+        session.when_lost(losses.append)
+        until(session, lambda: losses)
         wait_until(lambda: renewers() <= before)
         with pytest.raises(error, match="it is over"):
             session.check()
 
     late = []
     session.when_lost(late.append)
-    assert [type(one) for one in told] == [type(one) for one in late] == [error]
+    assert [type(one) for one in losses] == [type(one) for one in late] == [error]
     assert service.count("renewSession") == 1
     assert closed(service) == []
 
 
-def test_a_callback_that_raises_keeps_the_loss_from_nobody(monkeypatch):
-    raised, told = [], []
+def test_a_callback_that_raises_stops_no_other_callback(monkeypatch):
+    raised, losses = [], []
     monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(str(args.exc_value)))
 
     def fails(_):
@@ -105,13 +105,13 @@ def test_a_callback_that_raises_keeps_the_loss_from_nobody(monkeypatch):
 
     held = Held()
     held.when_lost(fails)
-    held.when_lost(told.append)
+    held.when_lost(losses.append)
     held.lose(errors.SessionExpiredError("it is over"))
     held.when_lost(fails)
-    assert (len(told), raised) == (1, ["a fault of the caller's"] * 2)
+    assert (len(losses), raised) == (1, ["a fault of the caller's"] * 2)
 
 
-def test_heartbeats_that_nobody_answers_are_sent_again_and_lose_nothing_by_themselves(caplog):
+def test_unanswered_heartbeats_are_retried_and_lose_nothing_by_themselves(caplog):
     service = Wire()
     with client_of(service).session() as session:
         service.scripts["renewSession"] = lambda *_: loses_the_request(None)
@@ -167,8 +167,8 @@ def test_a_fenced_append_fails_with_all_that_is_queued_and_nothing_more_is_sent(
         return answers(FENCED)(append)
 
     service.faults["appendRecords"] = [fenced]
-    told = []
-    producer = exclusive(service, linger_ms=FOREVER_MS, batch_bytes=100, on_fenced=told.append)
+    losses = []
+    producer = exclusive(service, linger_ms=FOREVER_MS, batch_bytes=100, on_fenced=losses.append)
     first = producer.send(value=b"x" * 100, partition=0)
     assert held.wait(PATIENCE_S)
     queued = [producer.send(value=b"y", partition=partition) for partition in (0, 1)]
@@ -186,7 +186,7 @@ def test_a_fenced_append_fails_with_all_that_is_queued_and_nothing_more_is_sent(
         producer.renew()
     with pytest.raises(errors.ProducerFencedError):
         producer.close()
-    assert [one.code for one in told] == ["PRODUCER_FENCED"]
+    assert [one.code for one in losses] == ["PRODUCER_FENCED"]
     assert len(service.produced) == 1
     assert closed(service) == [producer.claim.session_id]
 
@@ -209,12 +209,12 @@ def test_a_fenced_producer_whose_lost_answer_hides_the_outcome_says_that_it_is_n
 
 def test_an_idle_producer_hears_that_it_was_fenced():
     service = Wire()
-    told = []
-    with exclusive(service, on_fenced=told.append) as producer:
+    losses = []
+    with exclusive(service, on_fenced=losses.append) as producer:
         until(producer.held, lambda: service.count("getProducer") > 1)
         assert producer.held.loss is None
         fence(service)
-        until(producer.held, lambda: told)
+        until(producer.held, lambda: losses)
         with pytest.raises(errors.ProducerFencedError):
             producer.send(value=b"late")
 
@@ -222,7 +222,7 @@ def test_an_idle_producer_hears_that_it_was_fenced():
     assert service.produced == []
 
 
-def test_a_severed_producer_fails_with_the_error_that_says_so():
+def test_a_severed_producer_fails_with_session_severed():
     service = Wire()
     with exclusive(service, linger_ms=FOREVER_MS) as producer:
         delivery = producer.send(value=b"queued")
@@ -306,16 +306,16 @@ def held_by_another(service):
     return lambda: service.outside.close_session(session_id)
 
 
-def test_a_waiter_polls_until_it_is_granted_and_tells_where_it_stands():
+def test_a_waiter_polls_until_it_is_granted_and_reports_its_queue_position():
     service = Wire()
     leave, queued = held_by_another(service), []
 
-    def tell(claim):
+    def on_queued(claim):
         queued.append(claim)
         if len(queued) == 3:
             leave()
 
-    with client_of(service).producer("t", access_mode="WaitForExclusive", on_queued=tell) as producer:
+    with client_of(service).producer("t", access_mode="WaitForExclusive", on_queued=on_queued) as producer:
         assert producer.claim.is_granted
 
     assert [claim.queue_position for claim in queued] == [0, 0, 0]
@@ -407,11 +407,11 @@ def test_producers_of_a_topic_are_listed_with_those_who_wait():
 
 def of_the_whole_topic(partitions=2, **options):
     """Return a service, a producer with access whose time the test moves, and what it says of growth."""
-    service, clock, told = Wire(partitions=partitions), FakeRuntime(), []
+    service, clock, growths = Wire(partitions=partitions), FakeRuntime(), []
     client = service.client(clock, retry_ms=0)
     options = {"access_mode": "Exclusive", "lease_ms": 300_000, **options}
-    producer = client.producer("t", on_growth=lambda topic, error: told.append((topic.partitions, error)), **options)
-    return service, clock, producer, told
+    producer = client.producer("t", on_growth=lambda topic, error: growths.append((topic.partitions, error)), **options)
+    return service, clock, producer, growths
 
 
 def claimed(service):
@@ -422,33 +422,36 @@ def claimed(service):
 
 @pytest.mark.parametrize("access_mode", ["Exclusive", "WaitForExclusive", "ExclusiveWithFencing", "Shared"])
 def test_a_producer_of_a_whole_topic_writes_to_what_is_new_once_it_has_all_of_it(access_mode):
-    service, clock, producer, told = of_the_whole_topic(access_mode=access_mode)
+    service, clock, producer, growths = of_the_whole_topic(access_mode=access_mode)
     with producer:
         service.grow(40)
         service.faults["claimProducer"] = [None, answers(errors.ThrottledError("128 partitions"))]  # of what is new
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
         assert producer._picker.partitions == 2
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: len(told) == 2)
+        wait_until(lambda: len(growths) == 2)
         assert producer._picker.partitions == 40
     assert claimed(service)[0] == [None, [*range(2, 34)], [*range(34, 40)], [*range(34, 40)]]
-    assert [(partitions, type(error)) for partitions, error in told] == [(40, errors.ThrottledError), (40, type(None))]
+    assert [(partitions, type(error)) for partitions, error in growths] == [
+        (40, errors.ThrottledError),
+        (40, type(None)),
+    ]
     asked, *grown = (claim["access_mode"] for claim in service.values("claimProducer"))
     assert (asked, {*grown}) == (access_mode, {"Shared" if access_mode == "Shared" else "Exclusive"})
 
 
 def test_a_whole_topic_is_claimed_32_partitions_at_once_under_the_same_session_and_given_back():
-    service, clock, producer, told = of_the_whole_topic()
+    service, clock, producer, growths = of_the_whole_topic()
     with producer:
         service.grow(70)
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
         assert [*producer.claim.topic_epochs] == [*range(70)]
         producer.send(value=b"x", partition=69)
         producer.flush()
 
-    assert told == [(70, None)]
+    assert growths == [(70, None)]
     assert claimed(service) == ([None, [*range(2, 34)], [*range(34, 66)], [*range(66, 70)]], 4)
     session_id, epoch = producer.claim.session_id, producer.claim.topic_epochs[69]
     assert {claim["session_id"] for claim in service.values("claimProducer")} == {session_id}
@@ -457,26 +460,26 @@ def test_a_whole_topic_is_claimed_32_partitions_at_once_under_the_same_session_a
     assert closed(service) == [session_id]
 
 
-def test_while_new_partitions_are_refused_the_old_number_stays_and_the_same_claim_is_sent_each_minute():
-    service, clock, producer, told = of_the_whole_topic()
+def test_a_refused_claim_of_new_partitions_is_retried_each_minute():
+    service, clock, producer, growths = of_the_whole_topic()
     busy = errors.ProducerBusyError("a stranger writes there")
     with producer:
         service.grow(3)
         service.faults["claimProducer"] = [answers(busy), answers(busy)]
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: len(told) == 1)
+        wait_until(lambda: len(growths) == 1)
         for n in range(20):
             producer.send(key=b"%d" % n, value=b"x")
         producer.flush()
         assert service.stored(2) == []
         service.grow(5)  # what was added later is another claim
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: len(told) == 2)
+        wait_until(lambda: len(growths) == 2)
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: len(told) == 3)
+        wait_until(lambda: len(growths) == 3)
         producer.send(value=b"x", partition=4)
 
-    assert [(partitions, type(error)) for partitions, error in told] == [
+    assert [(partitions, type(error)) for partitions, error in growths] == [
         (3, errors.ProducerBusyError),
         (5, errors.ProducerBusyError),
         (5, type(None)),
@@ -486,7 +489,7 @@ def test_while_new_partitions_are_refused_the_old_number_stays_and_the_same_clai
 
 
 def test_a_claim_of_new_partitions_whose_answer_was_lost_is_sent_again_as_the_same_one():
-    service, clock, producer, told = of_the_whole_topic()
+    service, clock, producer, growths = of_the_whole_topic()
     with producer:
         service.grow(3)
         service.faults["claimProducer"] = [loses_the_answer] * 3
@@ -496,17 +499,17 @@ def test_a_claim_of_new_partitions_whose_answer_was_lost_is_sent_again_as_the_sa
             wait_until(lambda left=left: (len(service.faults["claimProducer"]), producer._watch._due_ms) == left)
             service.grow(4)  # what was added later is another claim
             clock.pass_ms(RETRY_MS)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
     assert claimed(service) == ([None, [2], [2], [2], [2], [3]], 3)
-    assert told == [(4, None)], "no answer is no refusal"
+    assert growths == [(4, None)], "no answer is no refusal"
 
 
-def test_whoever_is_fenced_in_a_new_partition_is_fenced_in_all():
-    service, clock, producer, told = of_the_whole_topic(linger_ms=FOREVER_MS)
+def test_a_producer_fenced_in_a_new_partition_is_fenced_in_all():
+    service, clock, producer, growths = of_the_whole_topic(linger_ms=FOREVER_MS)
     with suppress(errors.ProducerFencedError), producer:
         service.grow(3)
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
         (later,) = producer.held._later
         later.lose(FENCED)
         assert producer.held.loss is FENCED
@@ -517,7 +520,7 @@ def test_whoever_is_fenced_in_a_new_partition_is_fenced_in_all():
             clock.pass_ms(LOOK_MS)
             wait_until(lambda looks=looks: service.looks == looks)
     assert claimed(service)[0] == [None, [2]], "a fenced producer claims nothing more"
-    assert told == [(3, None)]
+    assert growths == [(3, None)]
 
 
 def test_the_parts_of_a_batch_of_a_fenced_producer_fail_with_that_error():
@@ -542,46 +545,46 @@ def test_the_parts_of_a_batch_of_a_fenced_producer_fail_with_that_error():
 
 
 def test_a_topic_that_was_created_anew_is_not_claimed_by_a_producer_of_the_old_one():
-    service, clock, producer, told = of_the_whole_topic()
+    service, clock, producer, growths = of_the_whole_topic()
     with producer:
         service.recreate(partitions=3)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: service.looks == 2)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: service.looks == 3)
-    assert (claimed(service)[0], told) == ([None], [])
+    assert (claimed(service)[0], growths) == ([None], [])
 
 
 def test_a_session_that_goes_on_is_left_with_nothing_that_was_claimed_for_new_partitions():
-    service, clock, told = Wire(partitions=2), FakeRuntime(), []
+    service, clock, growths = Wire(partitions=2), FakeRuntime(), []
     client = service.client(clock, retry_ms=0)
     with client.session(lease_ms=300_000) as session:
-        grown = {"on_growth": lambda *of: told.append(of)}
+        grown = {"on_growth": lambda *of: growths.append(of)}
         with client.producer("t", access_mode="Exclusive", session=session, producer_name="mine", **grown):
             service.grow(3)
             clock.pass_ms(LOOK_MS)
-            wait_until(lambda: told)
+            wait_until(lambda: growths)
             service.grow(4)
             service.faults["claimProducer"] = [answers(errors.ProducerBusyError("a stranger"))]
             clock.pass_ms(LOOK_MS)
-            wait_until(lambda: len(told) == 2)
+            wait_until(lambda: len(growths) == 2)
         names = [claim["producer_name"] for claim in service.values("claimProducer")]
         assert len(names) == 3
         assert sorted(ended_producers(service)) == sorted(names)
 
 
 @pytest.mark.parametrize("loses", [0, 1])
-def test_a_claim_that_is_under_way_when_the_producer_is_fenced_takes_nothing_in_a_session_that_goes_on(loses):
+def test_a_claim_under_way_when_the_producer_is_fenced_takes_nothing(loses):
     service, clock = Wire(partitions=2), FakeRuntime()
     client = service.client(clock, retry_ms=0)
-    told = []
+    growths = []
 
     def fences(_, carry_out):
         producer.held.lose(FENCED)
         return loses_the_answer(carry_out) if loses else carry_out()
 
     with client.session(lease_ms=300_000) as session:
-        options = {"session": session, "on_growth": lambda *of: told.append(of)}
+        options = {"session": session, "on_growth": lambda *of: growths.append(of)}
         producer = client.producer("t", access_mode="Exclusive", **options)
         service.scripts["claimProducer"] = fences
         service.grow(70)
@@ -590,11 +593,11 @@ def test_a_claim_that_is_under_way_when_the_producer_is_fenced_takes_nothing_in_
         assert claimed(service)[0] == [None, [*range(2, 34)]], "nor does it claim more"
         assert ended_producers(service) == [service.values("claimProducer")[1]["producer_name"]]
         producer.__exit__(KeyError, None, None)
-    wait_until(lambda: [str(error) for _, error in told] == ([] if loses else [str(FENCED)]))
+    wait_until(lambda: [str(error) for _, error in growths] == ([] if loses else [str(FENCED)]))
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_claim_whose_answer_was_lost_is_given_back_with_a_producer_that_was_fenced_meanwhile(is_lost):
+def test_a_claim_whose_answer_was_lost_is_released_with_its_fenced_producer(is_lost):
     service, clock = Wire(partitions=2), FakeRuntime()
     client = service.client(clock, retry_ms=0)
     with client.session(lease_ms=300_000) as session:
@@ -612,43 +615,45 @@ def test_a_claim_whose_answer_was_lost_is_given_back_with_a_producer_that_was_fe
 
 def test_a_producer_of_some_partitions_claims_nothing_and_keys_follow_the_topic():
     """The others that write to the topic divide keys by its number, too."""
-    service, clock, told = Wire(partitions=2), FakeRuntime(), []
+    service, clock, growths = Wire(partitions=2), FakeRuntime(), []
     client = service.client(clock, retry_ms=0)
-    with client.producer("t", access_mode="Exclusive", partitions=[0], on_growth=lambda *of: told.append(of)) as mine:
+    with client.producer(
+        "t", access_mode="Exclusive", partitions=[0], on_growth=lambda *of: growths.append(of)
+    ) as mine:
         service.grow(3)
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
-        assert (told[0][0].partitions, told[0][1], mine._picker.partitions) == (3, None, 3)
+        wait_until(lambda: growths)
+        assert (growths[0][0].partitions, growths[0][1], mine._picker.partitions) == (3, None, 3)
         with pytest.raises(ValueError, match="claim it, too"):
             mine.send(value=b"x", partition=2)
     assert claimed(service) == ([[0]], 1)
 
 
-def test_a_producer_that_was_given_all_partitions_by_name_claims_no_others_and_keeps_its_number():
-    service, clock, told = Wire(partitions=2), FakeRuntime(), []
+def test_a_producer_of_all_partitions_by_name_claims_no_others():
+    service, clock, growths = Wire(partitions=2), FakeRuntime(), []
     client = service.client(clock, retry_ms=0)
-    options = {"access_mode": "Exclusive", "partitions": [0, 1], "on_growth": lambda *of: told.append(of)}
+    options = {"access_mode": "Exclusive", "partitions": [0, 1], "on_growth": lambda *of: growths.append(of)}
     with client.producer("t", **options) as producer:
         service.grow(3)
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
         assert producer._picker.partitions == 2
     assert claimed(service) == ([[0, 1]], 1)
-    assert "claim them, too" in str(told[0][1])
+    assert "claim them, too" in str(growths[0][1])
 
 
 def test_a_producer_by_a_lent_session_follows_once_the_session_has_what_is_new():
-    service, clock, told = Wire(partitions=2), FakeRuntime(), []
+    service, clock, growths = Wire(partitions=2), FakeRuntime(), []
     client = service.client(clock, retry_ms=0)
     session_id = client.create_session().session_id
     client.claim("t", producer_name="p", session_id=session_id)
-    with client.producer("t", session_id=session_id, on_growth=lambda *of: told.append(of)) as producer:
+    with client.producer("t", session_id=session_id, on_growth=lambda *of: growths.append(of)) as producer:
         service.grow(3)
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: told)
+        wait_until(lambda: growths)
         assert producer._picker.partitions == 2
         client.claim("t", producer_name="q", session_id=session_id, partitions=[2])
         clock.pass_ms(LOOK_MS)
-        wait_until(lambda: len(told) == 2)
+        wait_until(lambda: len(growths) == 2)
         assert producer._picker.partitions == 3
-    assert [type(error) for _, error in told] == [errors.ProducerFencedError, type(None)]
+    assert [type(error) for _, error in growths] == [errors.ProducerFencedError, type(None)]

@@ -102,9 +102,7 @@ def test_without_credentials_a_client_says_what_to_do(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("profile", profiles.KINDS)
-def test_a_profile_is_honoured_as_every_aws_tool_does(
-    profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_is_used_as_by_every_aws_tool(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiles.set_up(tmp_path, monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", profile)
     gateway = Gateway(httpx.Response(200, json=HEALTH))
@@ -118,9 +116,9 @@ def test_a_profile_is_honoured_as_every_aws_tool_does(
     assert len(portal.requests) == (profile == "sso")
 
 
-@pytest.mark.parametrize(("profile", "told"), profiles.UNUSABLE.items())
+@pytest.mark.parametrize(("profile", "expected"), profiles.UNUSABLE.items())
 def test_a_profile_that_gives_no_credentials_is_one_line_that_says_what_to_do(
-    profile: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    profile: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiles.set_up(tmp_path, monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", profile)
@@ -128,7 +126,7 @@ def test_a_profile_that_gives_no_credentials_is_one_line_that_says_what_to_do(
     with pytest.raises(errors.UnauthenticatedError) as caught, Client(URL, region="eu-west-1", http=gateway) as client:
         client.health()
 
-    assert caught.value.detail.startswith(told)
+    assert caught.value.detail.startswith(expected)
     assert "\n" not in caught.value.detail
     assert gateway.requests == []
 
@@ -145,7 +143,7 @@ def test_a_profile_that_gives_no_credentials_is_one_line_that_says_what_to_do(
         (503, errors.OutcomeUnknownError),
     ],
 )
-def test_what_the_gateway_refuses_itself_is_a_documented_error(
+def test_a_refusal_of_the_gateway_is_a_documented_error(
     status: int, error: type[errors.FencelineError], credentials: None
 ) -> None:
     gateway = Gateway(httpx.Response(status, json={"message": "the gateway's own"}))

@@ -104,7 +104,7 @@ def test_a_subscriber_that_takes_over_begins_at_a_stable_mark_and_then_goes_on()
 
 
 @pytest.mark.parametrize("error", [errors.OwnerFencedError, errors.SessionSeveredError])
-def test_a_reader_that_was_severed_is_told_instead_of_shown_more(error):
+def test_a_severed_reader_gets_an_error_and_no_more_records(error):
     service, client = filled()
     service.scripts["readSubscription"] = lambda *_: refused(error("somebody came"))
 
@@ -180,7 +180,7 @@ def test_a_read_may_be_one_of_a_group_that_owns_the_partition():
 
 
 @pytest.mark.parametrize("what", ["__iter__", "pages"])
-def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(what):
+def test_a_subscriber_left_by_break_leaves_no_threads_and_can_be_iterated_again(what):
     before = set(threading.enumerate())
     _, client = filled(partitions=2)
     subscriber = client.subscribe("t", "s", initial_position="earliest", max_records=2)
@@ -195,7 +195,7 @@ def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it
 
 
 @pytest.mark.parametrize("is_owner", [False, True])
-def test_a_subscriber_that_follows_reads_partitions_that_are_added_under_a_session_those_that_it_owns(is_owner):
+def test_a_following_subscriber_reads_added_partitions_or_under_a_session_owned_ones(is_owner):
     service, clock = Wire(partitions=1), FakeRuntime()
     session_id = service.outside.create_session().session_id if is_owner else None
     if is_owner:

@@ -105,7 +105,7 @@ def test_one_transaction_ends_with_a_version():
     assert asked == [("POST", "/v1/transactions/a/end", body)]
 
 
-def test_what_an_application_has_committed_is_shown_and_forgotten():
+def test_a_committed_version_is_shown_and_forgotten():
     shown = {"app_id": "a b", "version": 5, "note": None, "committed_at": 9, "later": "unknown"}
     client, asked = client_of(ok(shown), httpx.Response(204))
 

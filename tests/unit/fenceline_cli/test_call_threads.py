@@ -56,7 +56,7 @@ def test_as_many_calls_run_at_once_as_there_may_be_threads_and_the_others_wait()
     run(main)
 
 
-def test_what_a_call_raises_is_raised_where_it_is_awaited_and_its_thread_goes_on() -> None:
+def test_an_exception_of_a_call_is_raised_by_its_await_and_its_thread_goes_on() -> None:
     async def main(threads: CallThreads) -> None:
         with pytest.raises(ZeroDivisionError):
             await threads.submit(divmod, 1, 0)
@@ -121,7 +121,7 @@ def test_the_outcome_of_a_call_that_was_cancelled_under_way_is_dropped() -> None
     assert failures == []
 
 
-def test_what_was_not_begun_is_not_begun_after_the_stop_and_what_hangs_is_reported() -> None:
+def test_a_stop_begins_no_waiting_call_and_reports_a_hanging_one() -> None:
     is_under_way, may_end, is_begun = threading.Event(), threading.Event(), threading.Event()
     threads = CallThreads(1, "call")
 

@@ -52,26 +52,26 @@ def test_a_larger_batch_costs_more_by_the_request_and_less_by_the_gib() -> None:
 def test_a_follower_is_counted_with_its_slot_its_looks_and_the_time_of_its_function(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[dict[str, int]] = []
+    counts: list[dict[str, int]] = []
     dollars = cost.Counted.dollars.fget
     monkeypatch.setattr(
         cost.Counted,
         "dollars",
-        property(lambda counted: (told.append(dict(counted.units)), dollars(counted))[1]),
+        property(lambda counted: (counts.append(dict(counted.units)), dollars(counted))[1]),
     )
     month = cost.follower_month()
     time = 30 * 24 * 3600 * prices.LAMBDA_GB * prices.LAMBDA_GB_SECOND
     assert time < month < 1.2 * time
-    [counted] = told
+    [counted] = counts
     assert counted["write unit"] == 2
     assert 15 < counted["get"] < 40  # the first after 50 ms, then ever later, up to one in a second
 
 
 @pytest.mark.slow
-def test_the_command_tells_dates_rows_and_what_idling_costs() -> None:
-    told = CliRunner().invoke(app, ["cost"])
-    assert told.exit_code == 0
-    assert f"list prices of {prices.REGION}, {prices.DATE}" in told.stdout
+def test_the_command_prints_dates_rows_and_idle_costs() -> None:
+    result = CliRunner().invoke(app, ["cost"])
+    assert result.exit_code == 0
+    assert f"list prices of {prices.REGION}, {prices.DATE}" in result.stdout
     document = json.loads(CliRunner().invoke(app, ["cost", "--json"]).stdout)
     assert len(document["rows"]) == 2 * len(cost.SIZES_KIB)
     assert 0 < document["idle_month"] < 100

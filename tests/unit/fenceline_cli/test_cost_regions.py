@@ -113,5 +113,5 @@ def test_the_command_adds_the_regions_to_its_table() -> None:
 
 @pytest.mark.parametrize("given", ["0", "9", "x"])
 def test_a_number_of_regions_that_no_topic_can_have_is_misuse(given: str) -> None:
-    told = error_line(CliRunner().invoke(app, ["cost", "--regions", given]), exit_code=2)
-    assert "--regions" in told
+    line = error_line(CliRunner().invoke(app, ["cost", "--regions", given]), exit_code=2)
+    assert "--regions" in line

@@ -78,17 +78,17 @@ def test_a_caller_that_names_no_function_reaches_the_routes_of_all(service: Serv
 
 
 def test_a_response_is_a_gateways_event_without_cookies_and_bytes_are_in_base64(service: Service) -> None:
-    told = dispatch.respond("admin", event("GET", "/v1/health"), service).to_event()
-    assert set(told) == {"statusCode", "headers", "body", "isBase64Encoded", "cookies"}
-    assert (told["headers"], told["cookies"], told["isBase64Encoded"]) == (
+    response = dispatch.respond("admin", event("GET", "/v1/health"), service).to_event()
+    assert set(response) == {"statusCode", "headers", "body", "isBase64Encoded", "cookies"}
+    assert (response["headers"], response["cookies"], response["isBase64Encoded"]) == (
         {"content-type": "application/json"},
         [],
         False,
     )
-    assert json.loads(told["body"]) == {"status": "ok", "region": "local", "version": "7.0.0"}
+    assert json.loads(response["body"]) == {"status": "ok", "region": "local", "version": "7.0.0"}
     binary = Response(200, b"\xff").to_event()
     assert (binary["body"], binary["isBase64Encoded"]) == ("/w==", True)
-    assert Response(204).to_event() == {**told, "statusCode": 204, "headers": {}, "body": ""}
+    assert Response(204).to_event() == {**response, "statusCode": 204, "headers": {}, "body": ""}
 
 
 def test_a_response_that_no_gateway_carries_is_an_error_but_to_a_caller_in_the_process(
@@ -127,8 +127,8 @@ def test_a_response_says_its_codes_and_duplicates_as_values(
     if duplicates:
         body["producer"] = {"producer_id": 1, "producer_epoch": 0, "sequence": 0}
         dispatch.respond("produce", event("POST", path, body=json.dumps(body)), service)
-    told = dispatch.respond("produce", event("POST", path, body=json.dumps(body)), service)
-    assert (told.codes, told.duplicates) == (codes, duplicates)
+    response = dispatch.respond("produce", event("POST", path, body=json.dumps(body)), service)
+    assert (response.codes, response.duplicates) == (codes, duplicates)
 
 
 def test_the_place_of_a_batch_repeats_no_name_that_is_too_long() -> None:

@@ -141,7 +141,7 @@ def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 @pytest.mark.parametrize("declared", sorted(BODIES, key=lambda one: one.__name__))
-def test_what_the_documented_schema_takes_the_parser_takes(
+def test_the_parser_takes_all_that_the_documented_schema_takes(
     declared: type[Body], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for members that do not go together, which no schema says."""

@@ -52,7 +52,7 @@ ANY_JSON = st.recursive(
         (b'["\\"[', None),
     ],
 )
-def test_what_is_not_strict_json_is_refused_with_the_field_to_blame(body: bytes, field: str | None) -> None:
+def test_json_that_is_not_strict_is_refused_with_its_field(body: bytes, field: str | None) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         strict_json.loads(body)
     assert caught.value.extra.get("field") == field

@@ -42,7 +42,7 @@ def test_a_lent_service_leaves_the_process_its_own() -> None:
     assert wiring.service is before
 
 
-def test_a_served_fenceline_answers_at_its_url_whoever_asks_and_ends_with_its_block() -> None:
+def test_a_served_fenceline_answers_every_client_at_its_url_and_ends_with_its_block() -> None:
     with serving() as lent:
         lent.client.create_topic("orders")
         with Client(lent.url) as own, lent.another_client() as another:
@@ -69,11 +69,11 @@ def test_two_served_fencelines_and_one_in_memory_share_nothing() -> None:
 def test_a_served_fenceline_waits_for_no_poll_that_is_held_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     held, wait = threading.Event(), Partition.wait
 
-    def told_wait(*given: Any) -> None:
+    def noted_wait(*given: Any) -> None:
         held.set()
         wait(*given)
 
-    monkeypatch.setattr(Partition, "wait", told_wait)
+    monkeypatch.setattr(Partition, "wait", noted_wait)
     answered: list[object] = []
 
     def poll() -> None:
@@ -103,18 +103,18 @@ LACKING = {
 
 
 @pytest.mark.parametrize(
-    ("lacking", "fixture", "told"),
-    [(one, name, told) for one, tells in LACKING.items() for name, told in tells.items()],
+    ("lacking", "fixture", "expected"),
+    [(one, name, expected) for one, lines in LACKING.items() for name, expected in lines.items()],
 )
 def test_a_fixture_that_lacks_something_fails_with_the_line_that_installs_it(
-    lacking: str, fixture: str, told: str, monkeypatch: pytest.MonkeyPatch
+    lacking: str, fixture: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in lacking.split():
         monkeypatch.setitem(sys.modules, module, None)
     made = getattr(fenceline_testing, fixture).__wrapped__()
     with pytest.raises(pytest.fail.Exception) as caught:
         next(made)
-    assert (caught.value.msg, caught.value.pytrace) == (told, False)
+    assert (caught.value.msg, caught.value.pytrace) == (expected, False)
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_the_fixtures_serve_a_users_tests_as_their_docstring_says(pytester: pyte
 
 
 @pytest.mark.slow
-def test_what_a_fixture_lacks_is_one_line_and_no_traceback(pytester: pytest.Pytester) -> None:
+def test_missing_packages_of_a_fixture_are_one_line_and_no_traceback(pytester: pytest.Pytester) -> None:
     pytester.makeconftest('import sys\nsys.modules["boto3"] = None\npytest_plugins = ["fenceline_testing"]')
     pytester.makepyfile("def test_it(fenceline_on_moto): ...")
     ended = pytester.runpytest_subprocess(f"--rootdir={Path.cwd()}")

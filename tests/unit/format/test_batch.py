@@ -50,7 +50,7 @@ def with_crc(body: bytearray) -> bytes:
 # Headers
 
 
-def test_a_header_tells_every_field():
+def test_a_header_has_every_field():
     header = parse_header(
         forge(
             b"records",
@@ -76,7 +76,7 @@ def test_a_header_tells_every_field():
     assert header.has_producer
 
 
-def test_a_header_without_anything_set_says_so():
+def test_a_header_without_flags_has_none_set():
     header = parse_header(forge(record()))
     assert (header.codec, header.last_sequence) == (0, -1)
     assert not header.is_log_append_time
@@ -167,14 +167,14 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("first", range(len(FAULTS)))
-def test_of_several_faults_the_first_in_the_contract_is_told(first):
+def test_of_several_faults_the_first_in_the_contract_is_raised(first):
     fields = {name: value for _, _, fault in reversed(FAULTS[first:]) for name, value in fault.items()}
     error, says, _ = FAULTS[first]
     with pytest.raises(error, match=says):
         check(forge(b"no records", **fields))
 
 
-def test_timestamps_below_minus_one_are_told_by_index():
+def test_timestamps_below_minus_one_are_reported_by_index():
     body = forge(record(0) + record(1, timestamp_delta=-NOW - 1) + record(2, timestamp_delta=-NOW - 2), count=3)
     with pytest.raises(InvalidTimestampError) as caught:
         check(body)
@@ -182,7 +182,7 @@ def test_timestamps_below_minus_one_are_told_by_index():
     assert caught.value.record_errors_count == 1
 
 
-def test_of_many_timestamps_below_minus_one_the_first_hundred_are_told_and_how_many_there_are():
+def test_the_first_hundred_timestamps_below_minus_one_and_their_count_are_reported():
     records = b"".join(record(index, timestamp_delta=-NOW - 2) for index in range(1, 251))
     with pytest.raises(InvalidTimestampError) as caught:
         check(forge(record(0) + records, count=251))
@@ -193,7 +193,7 @@ def test_of_many_timestamps_below_minus_one_the_first_hundred_are_told_and_how_m
 @pytest.mark.parametrize(
     ("offset", "highest"), [(7, NOW), (1, NOW + 1)], ids=["deltas out of order", "a wrong highest timestamp"]
 )
-def test_a_timestamp_below_minus_one_is_told_first_of_what_the_records_show(offset, highest):
+def test_a_timestamp_below_minus_one_is_the_first_fault_of_the_records(offset, highest):
     body = forge(record(0) + record(offset, timestamp_delta=-NOW - 2), count=2, max_timestamp=highest)
     with pytest.raises(InvalidTimestampError) as caught:
         check(body)
@@ -262,7 +262,7 @@ def test_the_facts_leave_out_records_without_a_time(deltas, low, high):
 
 
 @pytest.mark.parametrize(("key", "has_null_key"), [(None, True), (b"", False), (b"k", False)])
-def test_a_record_without_a_key_is_told(key, has_null_key):
+def test_a_record_without_a_key_is_noted(key, has_null_key):
     assert check(forge(record(0) + record(1, key=key), count=2)).has_null_key is has_null_key
     assert encode([Record(b"v", b"k"), Record(b"v", key)], now_ms=1).has_null_key is has_null_key
 
@@ -282,7 +282,7 @@ def test_a_batch_that_decompresses_beyond_the_bound_is_corrupt(codec, monkeypatc
 @pytest.mark.parametrize("codec", CODECS)
 @given(records=record_lists, base_offset=st.integers(0, INT64_MAX - 100), append_time=st.none() | timestamps)
 @tries(20)
-def test_what_a_producer_sent_is_taken_by_other_regions_as_it_is_stored(codec, records, base_offset, append_time):
+def test_a_stored_batch_is_taken_by_other_regions_as_it_is(codec, records, base_offset, append_time):
     """Also with the time of its append, from wherever it lies in a body."""
     body = independent_codec.encode(plain(records), codec=codec, producer_id=5, producer_epoch=1, base_sequence=3)
     size = len(decompressed := independent_codec.encode(plain(records))) - HEADER_BYTES
@@ -321,7 +321,7 @@ def test_another_regions_batch_is_held_to_the_form_of_a_producers(body, reason):
 @pytest.mark.parametrize("codec", CODECS)
 @given(records=record_lists)
 @tries(20)
-def test_what_is_encoded_here_is_read_elsewhere_and_checks_to_the_same_facts(codec, records):
+def test_an_encoded_batch_is_read_by_another_codec_and_checks_to_the_same_facts(codec, records):
     encoded = encode(records, now_ms=NOW, codec=codec)
     assert independent_codec.decode(encoded.body) == [(at, *r) for at, r in enumerate(plain(records))]
     assert check(encoded.body) == encoded
@@ -330,7 +330,7 @@ def test_what_is_encoded_here_is_read_elsewhere_and_checks_to_the_same_facts(cod
 @pytest.mark.parametrize("codec", CODECS)
 @given(records=record_lists, base_offset=st.integers(0, INT64_MAX - 100))
 @tries(20)
-def test_what_is_encoded_elsewhere_is_taken_and_read_here(codec, records, base_offset):
+def test_a_batch_of_another_codec_is_checked_and_decoded(codec, records, base_offset):
     body = independent_codec.encode(plain(records), codec=codec, producer_id=5, producer_epoch=1, base_sequence=3)
     checked = check(body)
     assert checked.body is body

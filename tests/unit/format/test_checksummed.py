@@ -33,9 +33,9 @@ def test_an_object_with_its_checksum_is_returned_and_so_is_one_of_before(objects
     assert [get_checked(objects, key).body for key in ("new", "old")] == [BODY, BODY]
 
 
-@pytest.mark.parametrize("told", ["e3069282", "E3069283", "00000000", "nonsense"])
-def test_an_object_whose_checksum_is_another_is_damaged(objects: SqliteObjectStore, told: str) -> None:
-    objects.create("k", BODY, {MEMBER: told})
+@pytest.mark.parametrize("expected", ["e3069282", "E3069283", "00000000", "nonsense"])
+def test_an_object_whose_checksum_is_another_is_damaged(objects: SqliteObjectStore, expected: str) -> None:
+    objects.create("k", BODY, {MEMBER: expected})
     with pytest.raises(Damaged, match="restore it from a backup: key=k"):
         get_checked(objects, "k")
     with pytest.raises(NotFound):

@@ -62,7 +62,7 @@ def test_gzip_ends_right_wherever_its_last_bytes_fall(size, level):
         assert payload(1, gzip.compress(bytes([padding]) * padding + data, level))[padding:] == data
 
 
-def test_what_kafka_clients_may_write_besides_is_read():
+def test_other_framings_of_kafka_clients_are_read():
     data = os.urandom(500) * 3
     raw_snappy = bytes(cramjam.snappy.compress_raw(data))
     unsized_zstd = zstandard.ZstdCompressor(write_content_size=False).compress(data)

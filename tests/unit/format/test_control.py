@@ -153,7 +153,7 @@ def test_a_later_versions_members_are_kept_and_harm_nothing():
         control(b"\0\0\0\x40", b"[" * 100_000),
     ],
 )
-def test_what_is_no_marker_is_malformed(body):
+def test_an_invalid_marker_is_malformed(body):
     with pytest.raises(MalformedBatch):
         parsed(body)
 

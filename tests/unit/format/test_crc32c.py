@@ -29,7 +29,7 @@ def test_a_part_of_a_batch_is_summed_as_aiokafka_sums_it() -> None:
         assert crc32c(bytes(body[start:])) == calc_crc32c(body[start:])
 
 
-def test_what_may_change_meanwhile_is_refused() -> None:
+def test_a_mutable_buffer_is_refused() -> None:
     for data in (memoryview(b"1"), bytearray(b"1")):
         with pytest.raises(TypeError):
             crc32c(data)

@@ -11,14 +11,14 @@ PARTITIONS = st.integers(0, 9_999)
 TOPIC_ID = "0123456789abcdef0123456789abcdef"
 
 
-def test_every_key_stands_where_design_says() -> None:
+def test_every_key_is_as_design_says() -> None:
     assert keys.segment_key("t", 7, 42) == "log/t/00007/00000000000000000042.log"
     assert keys.state_key("t", 7, 42) == "state/t/00007/00000000000000000042.json"
     assert keys.topic_key("t", 3) == "topic/t/0000000003.json"
 
 
 @given(PARTITIONS, OFFSETS)
-def test_what_is_formatted_is_parsed_back(partition: int, offset: int) -> None:
+def test_every_key_is_parsed_back(partition: int, offset: int) -> None:
     place = (TOPIC_ID, partition, offset)
     assert keys.parse_segment_key(keys.segment_key(*place)) == place
     assert keys.parse_state_key(keys.state_key(*place)) == place

@@ -139,7 +139,7 @@ def test_the_chain_covers_every_member_by_name_also_one_that_is_not_known(
 
 
 @given(METADATA, OTHERS, st.binary(max_size=100), TEXT)
-def test_what_a_tool_adds_to_a_copy_breaks_no_chain(
+def test_metadata_added_to_a_copy_breaks_no_chain(
     metadata: SegmentMetadata, others: dict[str, str], body: bytes, previous: str
 ) -> None:
     copied = {**metadata.chained(previous, body).to_strings(), **others}
@@ -147,7 +147,7 @@ def test_what_a_tool_adds_to_a_copy_breaks_no_chain(
 
 
 @given(METADATA, OTHERS, OTHERS, st.binary(max_size=100), TEXT, st.data())
-def test_damage_to_a_member_that_is_known_is_found_whatever_stands_beside_it(
+def test_damage_to_a_known_member_is_found_beside_any_others(
     metadata: SegmentMetadata,
     others: dict[str, str],
     added: dict[str, str],

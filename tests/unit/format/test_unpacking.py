@@ -203,7 +203,7 @@ def test_from_any_offset_come_the_records_of_the_whole_batch(
             assert found == [one for one in whole if one[0] >= start][:count]
 
 
-def test_what_is_damaged_is_told_where_it_is_met_and_what_lies_before_it_is_shown(service: Service) -> None:
+def test_damage_is_raised_at_its_offset_and_earlier_records_are_read(service: Service) -> None:
     """A page that goes on there is refused, too, and so is each later one."""
     good = b"".join(record(n) for n in range(10))
 
@@ -268,7 +268,7 @@ def test_readers_in_many_threads_see_the_same_batch(service: Service) -> None:
 # What is remembered
 
 
-def test_what_is_remembered_is_bounded_in_bytes_and_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacked_batches_are_bounded_in_bytes_and_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked = UnpackedBatches(ThreadRuntime(), 1_000)
     names = [("write", n, 0, 0) for n in range(10)]
     for name in names:
@@ -292,7 +292,7 @@ def test_what_is_remembered_is_bounded_in_bytes_and_in_number(monkeypatch: pytes
     assert unpacked.find(names[9], 199)[1] == PayloadPosition(199, 199, 199)
 
 
-def test_what_is_kept_of_a_batch_has_no_more_than_its_size(service: Service) -> None:
+def test_a_kept_batch_takes_no_more_than_its_size(service: Service) -> None:
     """Decompressing reserves 64 MiB of addresses: a thousand of these would be more than a machine may give."""
     send_many(service, "zstd", count=1_000)
     log = service.another()

@@ -79,7 +79,7 @@ def test_a_dropped_appender_that_a_request_still_has_is_not_made_twice(table: Pa
     assert appender(table) is made
 
 
-def test_what_is_dropped_is_free_at_once(table: Partitions) -> None:
+def test_a_dropped_partition_is_freed_at_once(table: Partitions) -> None:
     """No circle of references holds it: the table bounds the memory without a collection of garbage."""
     gc.disable()
     try:
@@ -94,7 +94,7 @@ def test_what_is_dropped_is_free_at_once(table: Partitions) -> None:
 
 
 @pytest.mark.parametrize("busy", ["appender", "reader", "offer"])
-def test_what_is_not_idle_is_kept(table: Partitions, busy: str) -> None:
+def test_a_partition_that_is_not_idle_is_kept(table: Partitions, busy: str) -> None:
     made = appender(table)
     made.is_idle = busy != "appender"
     made.partition.has_looker = busy == "reader"

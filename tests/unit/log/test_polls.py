@@ -95,7 +95,7 @@ def test_with_every_slot_taken_a_poll_is_answered_at_once_and_with_one_given_bac
 
 
 @pytest.mark.parametrize("ending", ["a record", "the time", "an error", "a stop", "a topic that goes"])
-def test_a_slot_is_given_back_whatever_way_a_poll_ends(
+def test_a_slot_is_released_by_every_end_of_a_poll(
     service: Service, slots: CountedSlots, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     endings: dict[str, Callable[[], object]] = {
@@ -114,7 +114,7 @@ def test_a_slot_is_given_back_whatever_way_a_poll_ends(
     assert slots.taken == slots.given_back == 1
 
 
-def test_what_need_not_wait_takes_no_slot(
+def test_a_read_that_need_not_wait_takes_no_slot(
     service: Service, slots: CountedSlots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holds(monkeypatch, never)
@@ -195,7 +195,7 @@ def test_no_more_than_the_count_are_ever_taken_and_all_of_them_are_found(plain: 
     assert len(taken) == count
 
 
-def test_a_slot_that_was_not_given_back_lapses_and_its_late_giver_frees_nobody_elses(plain: Service) -> None:
+def test_a_slot_that_was_not_released_lapses_and_its_late_release_frees_no_other(plain: Service) -> None:
     frozen = shared(plain, 1).take(HOLD_MS)
     assert frozen is not None
     plain.runtime.advance(HOLD_MS + LAPSE_MS - 1)

@@ -332,7 +332,7 @@ def test_markers_of_a_third_region_keep_no_snapshot_from_being_final() -> None:
     assert log.regions.asked[0].is_final("abc")
 
 
-def test_what_another_region_lacks_of_one_that_was_removed_keeps_no_snapshot_from_being_final() -> None:
+def test_records_of_a_removed_region_keep_no_snapshot_from_being_final() -> None:
     log = RegionLog()
     log.takes("c", "1", "2")
     log.takes("d", "1")

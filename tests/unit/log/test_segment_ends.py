@@ -50,7 +50,7 @@ def test_segments_at_the_same_offset_of_two_logs_are_two() -> None:
         assert ends.of(segment(0, marker(0, 7, is_commit=is_commit))) == TransactionEnds(0, {7: ((0, not is_commit),)})
 
 
-def test_what_was_used_least_lately_is_forgotten_beyond_the_limit() -> None:
+def test_the_least_recently_used_ends_are_forgotten_beyond_the_limit() -> None:
     ends = SegmentEnds(FakeRuntime(), ends_max=3)
     first, second = (segment(n, marker(n, 7, is_commit=True)) for n in (0, 1))
     known = [ends.of(first), ends.of(second)]

@@ -30,7 +30,7 @@ def store(service: Service, bases: list[int]) -> None:
 @given(
     st.lists(st.sampled_from([1, 2, 7, 500, 5_000, 400_000]), min_size=1, max_size=40), st.integers(0, 39), st.data()
 )
-def test_the_segment_that_holds_an_offset_is_found_whatever_is_remembered(
+def test_the_segment_of_an_offset_is_found_with_any_memory(
     sizes: list[int], collected: int, draw: st.DataObject
 ) -> None:
     with closing(serve()) as service:
@@ -79,7 +79,7 @@ def test_a_key_of_another_partition_is_never_found() -> None:
     service.close()
 
 
-def test_what_is_remembered_is_not_listed_again() -> None:
+def test_a_remembered_segment_is_not_listed_again() -> None:
     service = serve()
     index = index_of(service)
     index.add(10, 20)
@@ -116,7 +116,7 @@ def test_the_oldest_places_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) 
     service.close()
 
 
-def test_what_a_listing_shows_beyond_what_was_reached_is_not_remembered() -> None:
+def test_segments_listed_beyond_the_reached_offset_are_not_remembered() -> None:
     """Of the segments that came while the listing was made, one may be missing from it, and the next be there."""
     service = serve()
     store(service, [0, 5, 12])  # 9: created after the listing had passed it; 12: before the listing came there
@@ -148,7 +148,7 @@ def test_segments_of_others_are_passed_from_memory(service: Service) -> None:
     assert index.pass_others(0, "", 10, 100) == (10, 1)
 
 
-def test_a_segment_that_was_folded_ends_where_it_ends_whatever_a_listing_lacked(service: Service) -> None:
+def test_a_folded_segment_keeps_its_end_despite_an_incomplete_listing(service: Service) -> None:
     store(service, [0, 20])
     index = index_of(service)
     index.reach(30)
@@ -159,7 +159,7 @@ def test_a_segment_that_was_folded_ends_where_it_ends_whatever_a_listing_lacked(
     assert index.pass_others(0, "", 30, 100) == (10, 1)
 
 
-def test_what_is_forgotten_is_found_anew(service: Service) -> None:
+def test_a_forgotten_segment_is_unknown(service: Service) -> None:
     index = index_of(service)
     for base in (0, 10, 20):
         index.add(base, base + 10, segment_of("us"))

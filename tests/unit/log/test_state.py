@@ -233,7 +233,7 @@ def test_a_commit_and_an_abort_of_nothing_give_out_no_aborted_transaction() -> N
     assert [*log.add(outcome(9, 0, is_commit=False)).aborted] == []
 
 
-def test_a_transactions_end_ends_it_whatever_its_epoch_and_bumps_the_producers() -> None:
+def test_an_end_of_any_epoch_closes_the_transaction_and_bumps_the_producers_epoch() -> None:
     log = LogBuilder()
     log.add(data("a", producer=(1, 4, 0), is_transactional=True))
     folded = log.add(outcome(1, 9, is_commit=True))
@@ -365,7 +365,7 @@ def test_a_producers_window_holds_its_last_five_batches() -> None:
     assert fold(*events) == ProducerState(0, 6, tuple(events[2:]), START_MS + 6)
 
 
-def test_a_batch_that_wraps_inside_is_followed_by_what_stands_behind_the_wrap() -> None:
+def test_a_batch_that_wraps_inside_is_followed_by_the_sequence_after_the_wrap() -> None:
     wraps, follows = event(MAX - 1, 4), event(2, 1, base=4)
     state = fold(wraps, follows)
     assert wraps.last_sequence == 1
@@ -392,7 +392,7 @@ def test_a_producers_open_transaction_is_its_first_transactional_batch() -> None
     assert state.open == OngoingTransaction(0, 1, START_MS + 1)
 
 
-def test_an_event_tells_the_batch_as_its_duplicate_will_be_answered() -> None:
+def test_an_event_has_the_answer_to_a_duplicate_of_its_batch() -> None:
     log = LogBuilder()
     log.add(access("s", 2))
     log.add(data("a", "b", producer=(7, 1, 5), append_time=START_MS + 77))

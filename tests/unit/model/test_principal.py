@@ -29,7 +29,7 @@ def test_of_an_assumed_role_account_and_role_last(principal: str, expected: str)
     assert lasting(expected) == expected
 
 
-def test_what_has_a_principal_is_anothers_for_every_other_one_but_for_a_caller_without() -> None:
+def test_an_object_belongs_to_its_principal_and_a_caller_without_one_may_use_it() -> None:
     assert is_anothers("alice", "bob")
     assert not any(is_anothers(*one) for one in (("alice", "alice"), ("alice", ""), ("", "bob"), ("", "")))
     judge("alice", "alice", "it")

@@ -28,7 +28,7 @@ def test_the_names_and_defaults_are_those_of_the_api() -> None:
     assert topic_config.DEFAULTS == DEFAULTS
 
 
-def test_what_was_set_is_told_also_where_it_is_false_or_zero() -> None:
+def test_a_setting_that_is_false_or_zero_is_not_the_default() -> None:
     given: dict[str, int | str | bool] = {"check.expected.offsets": False, "message.timestamp.after.max.ms": 0}
     topic = Topic("t", "id", 1, given, [], 0)
     assert topic.setting("check.expected.offsets") is False
@@ -53,9 +53,9 @@ def test_an_order_by_timestamp_and_tombstones_that_go_are_refused_whichever_is_c
         (before, {"delete.retention.ms": 86_400_000}),
         (before, {"delete.retention.ms": None}),
     ):
-        with pytest.raises(InvalidRequestError) as told:
+        with pytest.raises(InvalidRequestError) as raised:
             topic_config.merged(config, change)
-        assert told.value.field == "config.delete.retention.ms"
+        assert raised.value.field == "config.delete.retention.ms"
     assert topic_config.merged(before, {"compaction.order": None, "delete.retention.ms": None}) == {}
 
 

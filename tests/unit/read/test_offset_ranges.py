@@ -75,7 +75,7 @@ def test_ranges_that_touch_are_one() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(1, 2**40)), max_size=20))
-def test_packed_ranges_come_back_whatever_their_size(ranges: list[tuple[int, int]]) -> None:
+def test_packed_ranges_of_any_size_are_unpacked(ranges: list[tuple[int, int]]) -> None:
     acknowledged = Acknowledged.of((start, start + length) for start, length in ranges)
     assert unpack(pack(acknowledged)) == acknowledged
 
@@ -107,7 +107,7 @@ def joined(chunks: list[Chunk]) -> list[tuple[int, int]]:
     return [one for chunk in chunks for one in chunk.ranges.ranges]
 
 
-def test_few_ranges_stand_in_the_cursor_itself() -> None:
+def test_few_ranges_are_in_the_cursor_itself() -> None:
     few = Acknowledged.of((2 * n, 2 * n + 1) for n in range(limits.CURSOR_CHUNK_RANGES))
     assert laid_out(few) == []
     assert cursor_from_value(cursor_to_value(CursorItem(7, few, "m"), []), []) == CursorItem(7, few, "m")

@@ -124,7 +124,7 @@ def test_equal_blocks_are_read_once() -> None:
     ],
     ids=str,
 )
-def test_the_first_record_that_differs_is_told_with_its_offsets(changed: dict[str, object]) -> None:
+def test_the_first_record_that_differs_is_reported_with_its_offsets(changed: dict[str, object]) -> None:
     theirs = [*run("a", 1, 16), of("a", 17, **changed), of("a", 18, value=b"later"), *run("a", 19, 40)]
     (found,) = compare(0, Region("a", [None, *run("a", 1, 40)]), Region("b", theirs))
     assert (found.differs_at, found.records) == (17, 16)
@@ -138,19 +138,19 @@ def test_headers_are_no_part_of_the_value_beside_them() -> None:
 
 
 @pytest.mark.parametrize(("lacking", "having"), [("a", "b"), ("b", "a")])
-def test_a_record_that_one_region_lacks_is_told(lacking: str, having: str) -> None:
+def test_a_record_that_one_region_lacks_is_reported(lacking: str, having: str) -> None:
     sides = {having: Region(having, run("a", 1, 40)), lacking: Region(lacking, [*run("a", 1, 24), *run("a", 26, 40)])}
     (found,) = compare(0, sides["a"], sides["b"])
     assert (found.differs_at, found.records) == (25, 24)
     assert found.problem == f"{lacking} lacks number 25, which is in {having} at offset 24"
 
 
-def test_a_whole_block_that_one_region_lacks_is_told() -> None:
+def test_a_whole_block_that_one_region_lacks_is_reported() -> None:
     (found,) = compare(0, Region("a", run("a", 1, 60)), Region("b", [*run("a", 1, 20), *run("a", 41, 60)]))
     assert (found.differs_at, found.records) == (21, 20)
 
 
-def test_what_neither_region_has_was_aborted() -> None:
+def test_numbers_that_neither_region_has_were_aborted() -> None:
     kept = [*run("a", 1, 8), *run("a", 13, 30)]
     assert shown(compare(0, Region("a", kept), Region("b", kept))) == [("a", 1, 30, 26, None)]
 
@@ -177,7 +177,7 @@ def test_a_region_that_has_nothing_in_common_is_not_compared(b_has: list[ReadRec
 
 @pytest.mark.parametrize(("given_up", "expected"), [(5, 26), (9, None), (20, None)])
 @pytest.mark.parametrize("taken", [0, 20])
-def test_what_was_never_taken_after_a_trim_is_lacking_unless_it_was_given_up(
+def test_records_trimmed_before_a_pull_are_lacking_unless_skipped(
     taken: int, given_up: int, expected: int | None
 ) -> None:
     origin = Region("a", run("a", 1, taken + 9), log_start=taken + 5)
@@ -229,7 +229,7 @@ def test_records_of_others_between_are_not_taken_for_those_that_are_looked_for()
 
 
 @pytest.mark.parametrize("marker", [skip(2), skip(3, "b"), skip(3, life="old"), None], ids=str)
-def test_what_was_not_given_up_is_told(marker: Skip | None) -> None:
+def test_missing_records_outside_a_skip_are_reported(marker: Skip | None) -> None:
     entries = [*run("a", 1, 15), marker, *run("a", 19, 40)]
     (found,) = compare(0, Region("b", run("a", 1, 40)), Region("c", entries))
     assert found.differs_at == (18 if marker == skip(2) else 16)
@@ -249,7 +249,7 @@ def test_no_region_gives_up_its_own_records() -> None:
 @pytest.mark.parametrize(
     "again", [[of("a", 9)], [of("a", 5)], [of("a", 9, value=b"x")]], ids=["twice", "late", "other"]
 )
-def test_a_number_that_comes_again_is_told(again: list[ReadRecord]) -> None:
+def test_a_repeated_number_is_reported(again: list[ReadRecord]) -> None:
     (found,) = compare(0, Region("a", run("a", 1, 30)), Region("b", [*run("a", 1, 9), *again, *run("a", 10, 30)]))
     assert found.differs_at == again[0].number
     assert found.problem.endswith("in b at offset 9")

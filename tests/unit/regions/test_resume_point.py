@@ -75,7 +75,7 @@ def test_a_position_without_a_chain_value_is_compared_by_its_offset_alone() -> N
         resume_point(3, "a", Origin("t", 10, 6), None, answer(end=9))
 
 
-def test_what_is_no_longer_kept_is_not_compared() -> None:
+def test_records_that_are_no_longer_kept_are_not_compared() -> None:
     assert stand(POSITION, None, answer((10, 12, 8, 2), log_start=10, below=8)) == (10, 6, 8, 100, [10])
 
 

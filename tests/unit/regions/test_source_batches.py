@@ -86,7 +86,7 @@ def test_a_record_that_was_taken_is_refused_where_the_number_is_not_known() -> N
 # Passed on
 
 
-def test_what_comes_after_the_last_record_here_is_passed_on() -> None:
+def test_batches_after_the_last_record_here_are_passed_on() -> None:
     parts = (data("1", "2"), marker(0x1F0), data("3"), marker(0x1F1), data("4"), marker(0x1F2))
     entry, body = made(*parts, count=14)  # numbers 11 to 14
     for count, batches, records in ((10, 6, 4), (12, 5, 2), (13, 3, 1), (14, 1, 0)):
@@ -112,7 +112,7 @@ def test_a_batch_that_no_producer_may_send_is_not_passed_on_and_said_where_it_li
         passed_on(entry, body, count=1)
 
 
-def test_what_is_left_is_neither_judged_nor_decoded() -> None:
+def test_an_aborted_batch_is_neither_checked_nor_decoded() -> None:
     turned = forge(record(1) + record(0), count=2, attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=0)
     entry, body = made(lambda *_: turned, data("3"), aborted=[AbortedTransaction(7, 0, 9)])
     assert [(one.batch is None, one.decoded) for one in look(entry, body)] == [(True, 0), (False, 8)]

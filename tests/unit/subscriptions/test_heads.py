@@ -92,7 +92,7 @@ def test_a_subscription_at_latest_begins_at_what_is_not_decided_yet(service: Ser
     assert [cursor.mark_delete_offset for cursor in shown.cursors] == [4, 0]
 
 
-def test_what_was_acknowledged_before_the_call_is_below_the_end(service: Service) -> None:
+def test_records_acknowledged_before_the_call_are_below_the_end(service: Service) -> None:
     """Between the heads and the listing other processes append: what came before the call is never after the cursor."""
     service.log.topics.create(TOPIC, partitions=3)
     rival = service.another()

@@ -95,7 +95,7 @@ def test_a_mark_that_the_log_start_has_overtaken_sends_nothing() -> None:
     assert (cache.due, kept(cache), cache.seen) == (None, [10], 10)
 
 
-def test_what_anothers_update_has_passed_is_not_sent_in_turn() -> None:
+def test_a_snapshot_passed_by_anothers_update_is_not_sent() -> None:
     cache = replace(NOTHING.noted(completed(10, 20, 30), 10), is_active=True)
     moved = cache.moved_elsewhere(20, is_active=False)
     assert (moved.due, kept(moved), moved.is_active) == (None, [30], False)
@@ -109,7 +109,7 @@ def test_only_origins_that_lack_something_are_remembered() -> None:
     assert NOTHING.noted(completed(10, start=3), 0).snapshots[0].starts == {"b": ("life-b", 3)}
 
 
-def test_who_moved_a_cursor_last() -> None:
+def test_the_region_that_moved_a_cursor_last_is_active() -> None:
     assert NOTHING.moved_here(is_replicated=False) is NOTHING
     assert NOTHING.moved_here(is_replicated=True).is_active is True
     passive = NOTHING.moved_elsewhere(5, is_active=False)
@@ -152,7 +152,7 @@ def test_an_update_takes_no_number_and_leaves_pending_offsets_alone() -> None:
         NOTHING.moved_elsewhere(7, is_active=False),
     ],
 )
-def test_what_a_cursor_remembers_is_stored(cache: SnapshotCache) -> None:
+def test_a_cursors_snapshots_are_stored(cache: SnapshotCache) -> None:
     cursor = CursorItem(3, cache=cache, more={"later": 1})
     assert cursor_from_value(cursor_to_value(cursor, []), []) == cursor
 
@@ -164,7 +164,7 @@ def test_a_cursor_from_before_regions_has_nothing_more() -> None:
     assert set(cursor_to_value(cursor, [])) == {*old, "sent", "settled", "is_set"}
 
 
-def test_a_subscription_from_before_regions_is_active_and_nobody_was_told() -> None:
+def test_a_subscription_older_than_regions_is_active_and_not_announced() -> None:
     old = {
         "topic": "t", "topic_id": "i", "subscription_id": "s", "replicate_subscription_state": True, "created_at": 1
     }  # fmt: skip

@@ -113,7 +113,7 @@ AMOUNTS = st.one_of(st.just(-1), st.integers(0, 120))
 
 
 @given(SEGMENTS, AMOUNTS, AMOUNTS, st.data())
-def test_what_goes_is_what_a_walk_from_the_oldest_deletes(
+def test_retention_deletes_what_a_walk_from_the_oldest_deletes(
     segments: ListedSegments, ms: int, size: int, drawn: st.DataObject
 ) -> None:
     log_start = drawn.draw(st.integers(0, segments.end))
@@ -234,7 +234,7 @@ def test_stored_segments_weigh_what_their_metadata_and_size_say(service: Service
         assert cold.reads == 2
 
 
-def test_what_a_run_has_followed_is_not_read_again_though_no_cache_has_it(service: Service) -> None:
+def test_a_segment_followed_in_the_run_is_not_read_again(service: Service) -> None:
     for n in range(5):
         append(service.log, f"v{n}")
         service.runtime.advance(1_000)

@@ -95,7 +95,7 @@ def fencing_abort(found: TransactionItem, *, kept: ProducerPair | None = None) -
 # INIT
 
 
-def test_an_unknown_id_gets_a_new_producer_id_whatever_pair_is_named() -> None:
+def test_an_unknown_id_gets_a_new_producer_id_even_with_a_pair() -> None:
     for pair in (None, PAIR):
         made = TransactionItem("t", SPARE, 0, EMPTY, 5_000, updated_at=NOW, kept=pair)
         assert decide(None, init(pair), NOW, spare=SPARE) == Decision(made, is_change=True, given=SPARE)
@@ -235,7 +235,7 @@ def test_the_addition_of_what_is_in_is_no_write() -> None:
 
 @pytest.mark.parametrize("state", PREPARED)
 @pytest.mark.parametrize("request_", [ADD, ADD_GROUP, SEND])
-def test_what_is_prepared_is_finished_before_the_pair_is_judged_again(state: str, request_: Request) -> None:
+def test_a_prepared_transaction_is_finished_before_the_pair_is_judged_again(state: str, request_: Request) -> None:
     found = item(state, ended=BEFORE)
     assert decide(found, request_, NOW) == Decision(found, is_answer=False)
 
@@ -437,7 +437,7 @@ def test_another_principal_is_refused_before_anything_else_is_judged(state: str,
 def test_its_own_principal_and_none_are_judged_as_ever(
     state: str, request_: Request, kept: str, principal: str
 ) -> None:
-    def told(found: TransactionItem, principal: str) -> object:
+    def result_of(found: TransactionItem, principal: str) -> object:
         try:
             decision = decide(found, request_, NOW, principal=principal, spare=SPARE)
         except FencelineError as error:
@@ -445,7 +445,7 @@ def test_its_own_principal_and_none_are_judged_as_ever(
         return replace(decision, item=replace(decision.item, principal=""))
 
     found = item(state)
-    assert told(replace(found, principal=kept), principal) == told(found, "")
+    assert result_of(replace(found, principal=kept), principal) == result_of(found, "")
 
 
 def test_an_id_takes_the_principal_of_the_next_request_for_it_and_of_no_other() -> None:

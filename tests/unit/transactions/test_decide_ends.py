@@ -138,7 +138,7 @@ def test_each_member_at_the_last_epoch_takes_a_producer_id_of_its_own() -> None:
     assert after(decision, found, is_finished=True).items["b"].pair == ProducerPair(101, 0)
 
 
-def test_what_the_members_name_has_a_limit_together() -> None:
+def test_partitions_of_all_members_have_a_limit_together() -> None:
     """Each alone would have room."""
     places = tuple(TopicPartitions(f"{number:05d}", "t" * 249, (0,)) for number in range(1_100))
     large = [item(name, partitions=places) for name in "abcdefghijk"]
@@ -344,7 +344,7 @@ def test_an_extension_ends_with_its_transaction() -> None:
 
 
 @pytest.mark.parametrize("state", CALM)
-def test_what_has_no_transaction_is_not_extended(state: str) -> None:
+def test_an_id_without_an_ongoing_transaction_is_not_extended(state: str) -> None:
     with pytest.raises(FencelineError) as caught:
         extended(item("a", state), 1_000)
     assert caught.value.code == "INVALID_TXN_STATE"

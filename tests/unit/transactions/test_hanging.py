@@ -65,7 +65,7 @@ def test_an_item_names_an_open_epoch_while_it_is_ongoing_or_its_ending_is_not_co
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("ms", [0, 60_000, 60_001, 60_000 + limits.TRANSACTION_OVERDUE_MS, 10**6])
-def test_what_is_due_is_overdue_five_minutes_later(state: str, ms: int) -> None:
+def test_a_due_transaction_is_overdue_five_minutes_later(state: str, ms: int) -> None:
     """It is ongoing, or prepared, for so many ms (I9: by the caller's clock)."""
     is_prepared = state in (PREPARE_COMMIT, PREPARE_ABORT)
     one = replace(item(state, 5), started_at=NOW - ms, decided_at=NOW - ms if is_prepared else None)
@@ -74,7 +74,7 @@ def test_what_is_due_is_overdue_five_minutes_later(state: str, ms: int) -> None:
     assert is_overdue(one, NOW) == (is_due(one, NOW) and late_ms >= limits.TRANSACTION_OVERDUE_MS)
 
 
-def test_what_was_extended_is_due_only_after_that_and_overdue_five_minutes_later() -> None:
+def test_an_extended_transaction_is_due_and_overdue_after_its_extension() -> None:
     """I28: an extension that ends before the time-out changes nothing."""
     one = replace(item(ONGOING, 5), started_at=NOW - 10**6, expires_at=NOW)
     assert not is_due(one, NOW)

@@ -140,7 +140,7 @@ def test_a_listing_reads_a_bounded_number_of_bytes(context: Context) -> None:
     assert 1_000_000 <= reads.bytes < 1_500_000, "of three times as many"
 
 
-def test_a_listing_that_looked_at_all_says_so_whatever_it_may_read(context: Context) -> None:
+def test_listings_of_one_read_each_cover_all_ids(context: Context) -> None:
     put(context, *(TransactionItem(f"id-{n}", n, 0, EMPTY) for n in range(60)))
     reads = Reads(items_max=1)
     found: list[str] = []
@@ -160,7 +160,7 @@ def test_only_what_a_principal_may_use_is_listed(context: Context) -> None:
     assert listed(context, principal="alice", producer_id=1) == []
 
 
-def test_what_a_wrong_clock_has_begun_is_listed_however_long_it_should_be_open(context: Context) -> None:
+def test_a_transaction_begun_by_a_wrong_clock_is_listed_with_any_minimum_age(context: Context) -> None:
     ahead = limits.TRANSACTION_AHEAD_MS
     day = limits.EXTENSION_MS_MAX
     for n, (name, started_at, expires_at) in enumerate(

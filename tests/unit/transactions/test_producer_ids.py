@@ -57,7 +57,7 @@ def test_one_fault_of_the_item_store_costs_at_most_a_block(service: Service, fau
     assert max(given) < 5 * PRODUCER_IDS_PER_BLOCK
 
 
-def test_a_counter_that_cannot_be_had_is_told(service: Service) -> None:
+def test_an_unavailable_counter_is_an_error(service: Service) -> None:
     service.items.always("write", is_unavailable)
     with pytest.raises(errors.StoreUnavailableError):
         service.log.producing.new_producer_id()

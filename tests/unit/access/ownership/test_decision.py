@@ -66,7 +66,7 @@ ROWS: list[tuple[str, CurrentOwner, int, int | None, str, int]] = [
 ]
 
 
-def told(owner: CurrentOwner, verdict: Granted | FencelineError) -> tuple[str, int]:
+def result_of(owner: CurrentOwner, verdict: Granted | FencelineError) -> tuple[str, int]:
     if isinstance(verdict, FencelineError):
         assert verdict.resource == "r"
         return verdict.code, verdict.generation
@@ -78,10 +78,10 @@ def told(owner: CurrentOwner, verdict: Granted | FencelineError) -> tuple[str, i
     ("owner", "last", "asked", "result", "generation"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS]
 )
 def test_each_row_of_the_table(owner: CurrentOwner, last: int, asked: int | None, result: str, generation: int) -> None:
-    assert told(owner, decide("r", last, owner, asked)) == (result, generation)
+    assert result_of(owner, decide("r", last, owner, asked)) == (result, generation)
 
 
-def test_a_stale_claim_is_told_what_was_asked_what_there_is_and_what_to_ask_for() -> None:
+def test_a_stale_claim_names_both_generations_and_the_remedy() -> None:
     lower = decide("r", 5, CurrentOwner.NONE, 3)
     assert isinstance(lower, FencelineError)
     assert lower.detail.startswith(
@@ -205,7 +205,7 @@ def test_no_two_ownerships_share_an_item() -> None:
     assert [r.is_write_access for r in resources] == [False] * 4 + [True, False, False, True, True]
 
 
-def test_what_a_life_s_ownerships_stand_in_is_collected_with_its_partition() -> None:
+def test_ownerships_are_items_of_their_partition() -> None:
     assert keys.ownership_item("t", 3, "g").partition == keys.partition_items("t", 3)
 
 

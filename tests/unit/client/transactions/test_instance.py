@@ -84,7 +84,7 @@ def test_a_commit_is_sent_again_until_it_is_answered():
     assert results(service) == ["commit"] * 6
 
 
-def test_who_was_fenced_before_its_commit_knows_that_nothing_was_committed():
+def test_a_producer_fenced_before_its_commit_knows_that_nothing_was_committed():
     service = Wire(*TOPICS)
     with producer_of(service) as producer:
         txn = producer.transaction()
@@ -147,7 +147,7 @@ def test_offsets_of_a_fenced_instance_are_fatal_and_no_abort_is_sent():
 
 
 @pytest.mark.parametrize("first", [loses_the_answer, loses_the_request])
-def test_who_is_fenced_after_a_lost_answer_to_its_commit_cannot_know_its_outcome(first):
+def test_a_producer_fenced_after_a_lost_commit_answer_cannot_know_the_outcome(first):
     service = Wire(*TOPICS)
     service.faults["endTransaction"] = [fences(service, first)]
     with producer_of(service) as producer:

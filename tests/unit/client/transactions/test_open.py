@@ -103,7 +103,7 @@ def test_an_exception_aborts_and_is_raised_as_it_was():
     assert [body["result"] for body in service.values("endTransaction")] == ["abort", "commit"]
 
 
-def test_what_was_not_sent_by_the_abort_is_never_sent():
+def test_records_not_sent_by_the_abort_are_never_sent():
     service = Wire(*TOPICS)
     with producer_of(service, linger_ms=FOREVER_MS) as producer:
         with suppress(KeyError), producer.transaction() as txn:
@@ -216,7 +216,7 @@ def test_batches_of_many_partitions_are_in_flight_at_once():
     assert len(service.committed) == 8
 
 
-def test_a_batch_of_an_aborted_transaction_that_is_still_in_flight_neither_meets_nor_harms_the_next():
+def test_a_late_batch_of_an_aborted_transaction_neither_meets_nor_harms_the_next():
     """The wire asserts that two batches of a partition never meet."""
     fault, opened = gate()
     service = Wire(*TOPICS, partitions=2, faults={"appendRecords": [fault]})
@@ -238,7 +238,7 @@ def test_a_batch_of_an_aborted_transaction_that_is_still_in_flight_neither_meets
 
 
 @pytest.mark.parametrize("fault", [loses_the_answer, loses_the_request, refuses_the_connection, BUSY])
-def test_what_may_be_sent_again_is_sent_again(fault):
+def test_every_repeatable_request_is_retried(fault):
     service = Wire(
         *TOPICS, partitions=2, faults={"appendRecords": [fault, fault], **{one: [fault] for one in COORDINATED}}
     )
@@ -292,7 +292,7 @@ def test_a_block_that_goes_on_after_a_failure_sends_nothing_more_and_aborts():
     assert service.committed == []
 
 
-def test_what_waits_behind_a_failure_is_not_sent():
+def test_records_waiting_behind_a_failure_are_not_sent():
     fault, opened = gate()
 
     def fails_late(append):
@@ -330,7 +330,7 @@ def test_a_partition_that_cannot_be_added_is_the_reason_and_not_those_beside_it(
     assert service.committed == []
 
 
-def test_a_topic_or_partition_that_is_not_there_is_refused_where_it_is_given_and_harms_nothing():
+def test_an_unknown_topic_or_partition_is_refused_by_send_and_harms_nothing():
     service = Wire(*TOPICS, partitions=2)
     with producer_of(service) as producer, producer.transaction() as txn:
         with pytest.raises(errors.FixError):
@@ -525,7 +525,7 @@ def test_a_thread_that_cannot_start_fails_its_transaction_alone(monkeypatch):
     assert service.committed == [(("t", 0), b"b")]
 
 
-def test_a_partition_that_was_added_counts_from_the_next_transaction_on_and_no_record_costs_a_look():
+def test_an_added_partition_counts_from_the_next_transaction_on():
     service, clock = Wire(*TOPICS, partitions=2), FakeRuntime()
     keys = [b"%d" % n for n in range(30)]
     with service.client(clock).transactional_producer("id") as producer:
