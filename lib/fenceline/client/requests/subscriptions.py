@@ -50,8 +50,9 @@ class SubscriptionRequests(Requests):
     def set_active_region(self, topic: str, name: str, region: str | None) -> Subscription:
         """Set the region in which the subscribers of a replicated subscription should read; ``None`` ends that.
 
-        It is advice: a subscriber of several regions moves there at its next page, any other ignores it. It travels to
-        the other regions. A missing subscription is created at earliest.
+        The active region is advice: a subscriber of several regions moves there at its next page, and any other
+        subscriber ignores it. The setting is replicated to the other regions. A missing subscription is created at
+        earliest.
         """
         body = {"initial_position": "earliest", "active_region": region}
         answer = self._call("PUT", _path(topic, name), "repeatable", body=body)
@@ -186,8 +187,8 @@ class SubscriptionRequests(Requests):
         An offset that a transaction sent shows once that transaction is committed, and never before.
 
         Args:
-            require_stable: Wait until no transaction that sent an offset for these partitions is open. A reader that
-                takes partitions over begins so: else it repeats what is about to be committed (KIP-447).
+            require_stable: Wait until no transaction that sent an offset for these partitions is open. A reader sets it
+                that takes partitions over, because it would otherwise repeat what is about to be committed (KIP-447).
 
         Raises:
             UnstableOffsetCommitError: Such a transaction is still open; only with ``require_stable``.
