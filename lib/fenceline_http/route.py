@@ -1,4 +1,4 @@
-"""One operation of the HTTP contract, stated once: its route, its handler, what it takes, what it answers, in words.
+"""One operation of the HTTP contract, stated once: its route, its handler, its request and its answers.
 
 Rule: `dispatch`, `openapi` and the deployed API read the same `Route`. A handler is named and not imported, so that a
 function imports no other function's handlers.

@@ -2,7 +2,7 @@
 
 Rule: a schema that one operation alone has is declared beside it, in `operations`.
 
-Not here: what a schema cannot say, such as which members go together. API.md says it.
+Not here: what a schema cannot state, such as which members go together; API.md states it.
 """
 
 from __future__ import annotations

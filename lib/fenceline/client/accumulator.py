@@ -21,7 +21,7 @@ from fenceline.model.record import Record
 from fenceline.runtime import Runtime
 
 RECORD_OVERHEAD_BYTES = 24  # at least what a record takes in a batch beside its key, value and headers
-BATCH_RECORDS_MAX = limits.RECORDS_MAX  # of a larger batch each page would decode the rest again
+BATCH_RECORDS_MAX = limits.RECORDS_MAX  # each page of a larger batch would decode the rest of the batch again
 
 
 class Accumulator(Generic[Place]):

@@ -74,7 +74,7 @@ class Acknowledgements:
         self._lock = runtime.lock()  # held during each request, so that none overtakes another
         self._gathered: dict[int, _Gathered] = {}
         self._count = 0
-        self._due_ms: int | None = None  # of the oldest (monotonic clock)
+        self._due_ms: int | None = None  # when the oldest acknowledgement is due (monotonic clock)
         self._marks: dict[int, int] = {}
 
     def add(self, partition: int, *, cumulative: int | None = None, individual: Iterable[int] = ()) -> int:

@@ -106,7 +106,7 @@ class FailoverSubscriber:
         self._clients = clients
         self._wanted = wanted
         self._runtime = clients[0].runtime
-        self._names: dict[int, str] = {}  # of the clients' regions, as far as they are known
+        self._names: dict[int, str] = {}  # the region of each client that is known, by the client's index
         self._memory: defaultdict[int, Memory] = defaultdict(Memory)
         self._rest: tuple[int, Iterator[RegionalRecord]] | None = None  # unread end of a page
         self._is_handing = False  # records were taken from the stay or the page, and the caller has not got them
@@ -115,7 +115,7 @@ class FailoverSubscriber:
         self._at = 0
         self._reader: RegionReader | None = None
         self._stays = 0
-        self._dropped: tuple[int, Sequence[int]] | None = None  # of the last page; to be acknowledged in this region
+        self._dropped: tuple[int, Sequence[int]] | None = None  # what the last page lost, to be acknowledged here
         self._is_silent = False
         self._is_closed = False
         self._enter_one_of(range(len(clients)), why="begin")

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from fenceline.model.results import ReadRecord
 
-RANGES_MAX = 2_000  # of one partition, in each memory
-RUNS_MAX = 10_000  # of one partition; a run is at least one record
+# Each bound holds for one partition.
+RANGES_MAX = 2_000
+RUNS_MAX = 10_000  # a run is at least one record
 
 
 class Origin(NamedTuple):

@@ -63,7 +63,7 @@ class Fetching(Generic[At, PageT]):
         self._made_in = HERE.pid
         self._is_over = False
         self._closed = threading.Event()  # ends the threads that began with it
-        self._begun = 0  # of the present threads
+        self._begun = 0  # how many threads were begun since the last pause
         self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
         self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException]] = SimpleQueue()
         self.threads: list[threading.Thread] = []  # those that may still run

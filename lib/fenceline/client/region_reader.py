@@ -38,7 +38,7 @@ UNUSABLE = (
     errors.NotFoundError,
 )
 LOOK_MS = 50  # between two looks at the time, while no page comes
-_HOLD_MS = 3_000  # of a poll; the rest of the silence is for its answer
+_POLL_HOLD_MS = 3_000  # the rest of the silence is for the poll's answer
 _PAUSE_MS = 250  # after the client gave up a request before the region counts as silent
 _AWAY_MS = 2_000  # between two looks, from which on the caller was away
 
@@ -134,7 +134,7 @@ class RegionReader:
         self._lock = self._runtime.lock()
         self._asked: dict[int, int] = {}  # since when a page is waited for (monotonic clock)
         self._looked = self._present = self._runtime.monotonic_ms()
-        hold_ms = min(_HOLD_MS, wanted.silent_ms // 4)
+        hold_ms = min(_POLL_HOLD_MS, wanted.silent_ms // 4)
         # Always as one that follows, because threads that wait for a silent region are not waited for.
         self._fetching: Fetching[int | None, Page] = Fetching(
             self._fetch, len(partitions), is_following=True, wait_ms=hold_ms

@@ -79,9 +79,9 @@ class Grant(Holding):
         self._client = client
         self._topic = topic
         self.claim = claim
-        self._later: list[Grant] = []  # of partitions that were added to the topic since
+        self._later: list[Grant] = []  # grants of partitions that were added to the topic since
         self._asked_to = max(claim.topic_epochs, default=-1) + 1
-        self._asked: list[tuple[str, Sequence[int]]] = []  # claims of such that are not granted yet
+        self._asked: list[tuple[str, Sequence[int]]] = []  # claims of added partitions that are not granted yet
         super().__init__(session, is_session_own=is_session_own)
 
     def look(self, timeout_ms: int) -> None:

@@ -165,7 +165,7 @@ def skip(
 
 
 def _given_up(status: ReplicationStatus, topic: str, partition: int, region: str, to: int) -> str:
-    """Return in words what a skip to this offset gives up.
+    """Return in words the records that a skip to this offset gives up.
 
     Raises:
         CommandError: There is no gap, and no batch that is refused; or the gap ends elsewhere.

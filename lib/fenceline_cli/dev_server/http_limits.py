@@ -1,11 +1,11 @@
 """The local server's limits for a request's line and headers, as a gateway in front of it would have them.
 
-Rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; what follows on it is dropped
-unread. The parser keeps an unfinished line without any limit, so bytes that produce no callback are counted, too.
+Rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; all further bytes on it are
+dropped. Bytes that produce no callback are counted, too, because the parser keeps an unfinished line without any limit.
 
 Rule: an offer to go on in another protocol is declined by ignoring it, as RFC 9110 allows, and the request is served.
-The JDK's HttpClient sends such an offer (``Upgrade: h2c``) with its first request. The parser would take the request's
-body for the other protocol, so it is shown the request once more, without the offer.
+The JDK's HttpClient sends such an offer (``Upgrade: h2c``) with its first request. The parser is given the request once
+more without the offer, because it would otherwise take the request's body for the other protocol.
 
 Not here: the limit of bodies, which the bridge keeps.
 """

@@ -1,4 +1,4 @@
-"""What the sessions function takes and answers: sessions and named producers. `ownership` has the rest.
+"""The sessions function's requests and answers about sessions and named producers. `ownership` has the rest.
 
 Rule: members and their kinds are judged here. Which of them go together, and their bounds, are judged by
 ``fenceline.access``, which also serves callers without HTTP.
@@ -100,7 +100,7 @@ class OfSession(Query):
 
 
 class ClaimAnswer(NamedTuple):
-    """What became of a claim."""
+    """The outcome of a claim."""
 
     producer: Granted
 

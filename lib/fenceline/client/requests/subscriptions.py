@@ -66,7 +66,7 @@ class SubscriptionRequests(Requests):
     def subscription(self, topic: str, name: str) -> Subscription:
         """Return a subscription with all its partitions, or raise ``UnknownSubscriptionError``."""
         found: list[Any] = []
-        ranges: list[Any] = []  # of the next partition, as far as received
+        ranges: list[Any] = []  # what was received so far of the next partition's ranges
         start_offset: int | None = None
         while True:
             params = {"start_partition": len(found), "start_offset": start_offset}
