@@ -119,7 +119,7 @@ class SinkOptions:
 
     @property
     def target(self) -> str:
-        """Where the rows go, in a word."""
+        """The topic of the rows, or the column that names it, as a part of a message."""
         return "topics=by-column" if self.topic is None else f"topic={self.topic}"
 
     @classmethod

@@ -1,6 +1,7 @@
-"""The classes that PySpark asks a sink for, and where a task finds its place in its query.
+"""The classes that PySpark asks a sink for, and a task's place in its query.
 
-Rule: they hold options alone. PySpark makes them anew for every batch, and again for its commit, in other processes.
+Rule: writers hold options alone, because PySpark makes new ones for every batch, and again for its commit, in other
+processes.
 
 Not here: what a task and the driver do; see ``task`` and ``commit``.
 """

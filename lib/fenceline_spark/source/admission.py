@@ -1,7 +1,8 @@
-"""How far a batch of a stream goes: what there is, shared out up to a limit.
+"""The size of a stream's batch: a limit of offsets, shared out over the partitions.
 
-Rule: at most ``limit`` offsets in all, none below a partition's start, and each partition with something left gets at
-least one while the limit allows. So a stream always goes on, and a small partition never waits for a large one.
+Rule: a batch has at most ``limit`` offsets in all, none of them below a partition's start, and each partition with
+something left gets at least one while the limit allows. So a stream always goes on, and a small partition never waits
+for a large one.
 
 Not here: which offsets there are; see ``stream``.
 """

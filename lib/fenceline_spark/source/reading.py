@@ -1,6 +1,6 @@
-"""What the driver gives the tasks of a read: how to read, and one range of offsets for each.
+"""The arguments of the tasks of a read: one range of offsets for each task, and how to read it.
 
-Rule: no URL is part of it, so planning costs the same whatever the number of segments.
+Rule: no URL is part of the arguments, so that planning costs the same whatever the number of segments.
 """
 
 from __future__ import annotations
