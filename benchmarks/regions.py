@@ -105,7 +105,7 @@ def _count(client: Client) -> int:
 
 
 def appends(count: int) -> dict[str, float]:
-    """Return what an append takes in a region with peers, against one without, by turns in one run."""
+    """Return the time of an append in a region with peers, against one without, by turns in one run."""
     with regions(("a", "b")) as clients, regions(("alone",)) as others:
         create(clients, ["a", "b"])
         others["alone"].create_topic(TOPIC)

@@ -1,9 +1,9 @@
-"""What Lambda starts: a module for each function, which names its handler.
+"""The functions that Lambda starts: a module for each, which names its handler.
 
 Rule: each module imports all that its function's requests need, and opens the stores, before the first request comes.
-What ends and admits transactions is imported by ``transactions`` alone. In the other functions only some requests need
-it, and all cold starts would take a twentieth longer. There the first such request imports it. Topics in several
-regions are another such case: what they need is imported by ``replicator`` alone.
+Two exceptions are imported by the first request that needs them, because only some requests do, and the cold starts of
+all functions would take a twentieth longer: the modules that end and admit transactions, which only ``transactions``
+imports up front, and those of topics in several regions, which only ``replicator`` does.
 """
 
 FUNCTIONS = ("produce", "read", "admin", "subscriptions", "sessions", "transactions", "sweeper", "compactor")

@@ -1,7 +1,7 @@
-"""Compiled modules without their symbols: a third of their size, which no loader reads.
+"""Compiled modules without their symbols, which are a third of their size, and which no loader reads.
 
-Rule: what a process maps into its memory stays as it is, byte for byte. Only the section headers go, and what
-is after the last mapped byte. It works for every machine's modules, which the ``strip`` of this machine does not.
+Rule: the bytes that a process maps into its memory stay as they are. Only the section headers go, and what is after the
+last mapped byte. This works for every machine's modules, which the ``strip`` of this machine does not.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Rule: the rows are reviews in Parquet files, each batch as many files as there are cores. A stream's trigger reads the
 files of one batch.
 
-Rule: a stream's time is that of its triggers, without the start of the query. A trigger writes Spark's own logs of the
-batch, too.
+Rule: a stream's time is that of its triggers, without the start of the query. It includes Spark's own logs of the
+batch, because a trigger writes them.
 """
 
 from __future__ import annotations
