@@ -1,4 +1,4 @@
-"""What tests of ownership share: sessions, what is stored of them, claims of resources, appends under a session."""
+"""Helpers of the tests of ownership: sessions and their items, claims of resources, appends under a session."""
 
 from __future__ import annotations
 

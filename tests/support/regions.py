@@ -1,7 +1,7 @@
 """Several regions in one process: a log on its own stores in memory for each, and peers that ask the other logs.
 
-Rule: a peer answers as the other region's service does, at that moment. A test says which faults it has. All regions
-share one runtime unless a test gives each its own, so time passes everywhere at once.
+Rule: a peer answers as the other region's service does at that moment, except for the faults that a test gives it. All
+regions share one runtime unless a test gives each its own, so that time passes everywhere at once.
 
 Not here: peers over HTTP, and a region's stores; see ``service``.
 """
@@ -28,7 +28,7 @@ from fenceline.service.log import Log
 from tests.support.runtime import FakeRuntime
 from tests.support.service import TOPIC, Service, partition_of, partitions_of, request, serve
 
-Hook = Callable[[str], None]  # of the operation: "topic", "segments" or "body"
+Hook = Callable[[str], None]  # called with the operation: "topic", "segments" or "body"
 
 
 @dataclass
@@ -58,7 +58,7 @@ class PeerInProcess:
     body_seen: Callable[[bytes], bytes] = lambda body: body
     topic_seen: Callable[[PeerTopic | None], PeerTopic | None] = lambda topic: topic
     calls: Counter[str] = field(default_factory=Counter)
-    body_bytes: int = 0  # of all bodies so far
+    body_bytes: int = 0  # in all bodies so far
     asked: list[tuple[str, int | None]] = field(default_factory=list)  # (origin, offset) of each question for segments
 
     def within(self, answer_ms: int) -> PeerInProcess:

@@ -1,8 +1,7 @@
 """Sessions, claims, ownership and subscriptions as entries of the crash matrix (see crash/operations.py).
 
-Rule: every entry must hold this in the end. Epochs never decrease along the log. A grant that was answered is in the
-log, right before the offset in the answer. Each session that lost access is refused. Once all have left, any client may
-write.
+Rule: at the end of every entry, epochs never decrease along the log. A grant that was answered is in the log, right
+before the offset in the answer. Each session that lost access is refused. Once all have left, any client may write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ends of several transactions, versions and extensions as entries of the crash matrix (see crash/operations.py).
 
-Rule: every entry must hold this in the end. The members of one end have one outcome. It is a commit if, and only if,
-their version is stored (``ends_are_whole``).
+Rule: at the end of every entry, the members of one end have one outcome, which is a commit if, and only if, their
+version is stored (``ends_are_whole``).
 """
 
 from __future__ import annotations

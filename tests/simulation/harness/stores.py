@@ -1,7 +1,7 @@
 """Stores that fail as the seed says, over stores that work.
 
-``Watched…`` is shared by all processes and keeps what really happened. ``Faulty…`` is one process's way there. It stops
-before and after every call, loses calls and answers, and lets a call land after its time-out. It also refuses, and
+``Watched…`` is shared by all processes and keeps what really happened. ``Faulty…`` is one process's access to it, which
+stops before and after every call, loses calls and answers, lets a call land after its time-out, refuses calls, and
 crashes its process.
 
 Rule: reads are strongly consistent, as those of the real stores.

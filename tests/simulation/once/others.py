@@ -1,8 +1,8 @@
-"""What meets the ends of several transactions in a simulation, beside drivers.
+"""The rivals of drivers in a simulation, which meet the ends of several transactions.
 
 Producers end some together without `once`, other instances take their ids, and operators make a version be forgotten.
 
-Rule: none of it may let a member end apart, whichever moment it meets.
+Rule: no rival may make a member end apart, whichever moment it meets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One seed of `once`: drivers of one application, their tasks and zombies, and what meets the ends of their batches."""
+"""One seed of `once`: drivers of one application, their tasks and zombies, and the rivals that meet their ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ APP = "app"
 
 @dataclass(frozen=True)
 class OncePlan(TransactionPlan):
-    """What a seed does: drawn from the seed, except what a test fixes."""
+    """The plan of a seed, drawn from the seed, except what a test fixes."""
 
     commit_timeout_ms: int = 60_000  # how long a finished task's transaction waits for its driver
     death: float = 0  # how often a driver dies, at each place where it may
@@ -41,7 +41,7 @@ class OncePlan(TransactionPlan):
 
 @dataclass(kw_only=True)
 class OnceRun(StoreRun[OncePlan]):
-    """One run of one seed, what its items and its log said, and what its clients did."""
+    """One run of one seed, with the truth of its items and its log, and its clients' requests."""
 
     truth: OnceTruth = field(init=False)
     stage: Stage = field(init=False)
@@ -70,7 +70,7 @@ def draw_plan(seed: int) -> OncePlan:
         checkpoint_segments=rng.choice((1, 5, 16)),
         timeouts_ms=rng.choice(((500, 3_000), (3_000,), (60_000,))),
         epoch_max=rng.choice((3, 6, limits.PRODUCER_EPOCH_MAX)),
-        expiration_ms=rng.choice((2_000, 86_400_000)),
+        producer_expiration_ms=rng.choice((2_000, 86_400_000)),
         skew_ms=rng.choice((0, SKEW_MS)),
         lapse_margin_ms=rng.choice((3 * SKEW_MS, limits.LAPSE_MARGIN_MS)),
         id_ms=rng.choice((3 * SKEW_MS, limits.TRANSACTIONAL_ID_MS)),

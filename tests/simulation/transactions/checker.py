@@ -82,7 +82,7 @@ def _found(truth: TransactionTruth) -> dict[str, Stored]:
         is_served = truth.is_served(log.topic_id)
         for one in log.records:
             if one.value.startswith("out|"):
-                continue  # of processors: an input is processed again after an abort
+                continue  # a processor's: an input is processed again after an abort
             if is_served and one.value in found:
                 raise Violation(f"stored twice: {one} and {found[one.value]}")
             if is_served and one.outcome == OPEN:
