@@ -30,7 +30,7 @@ MIB = 1024 * 1024
 CATCH_UP_VALUE = MIB // 2 - 72  # its batch has 0.5 MiB, so that two fill a segment
 QUIET_S = 3  # without a write, after which regions count as idle
 
-# What this machine must show.
+# The goals on this machine.
 AT_MOST = {
     "lost": 0,
     "twice": 0,

@@ -1,9 +1,9 @@
 """The functions that Lambda starts: a module for each, which names its handler.
 
 Rule: each module imports all that its function's requests need, and opens the stores, before the first request comes.
-Two exceptions are imported by the first request that needs them, because only some requests do, and the cold starts of
-all functions would take a twentieth longer: the modules that end and admit transactions, which only ``transactions``
-imports up front, and those of topics in several regions, which only ``replicator`` does.
+There are two exceptions. The modules that end and admit transactions are imported up front by ``transactions`` alone,
+and those of topics in several regions by ``replicator`` alone. In the other functions the first request that needs them
+imports them, because only some requests do, and all cold starts would take a twentieth longer.
 """
 
 FUNCTIONS = ("produce", "read", "admin", "subscriptions", "sessions", "transactions", "sweeper", "compactor")

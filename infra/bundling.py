@@ -33,7 +33,7 @@ from infra.context import Target
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 
-# What the handlers import beside our own packages. pip adds the dependencies of these.
+# Packages that the handlers import beside our own. pip adds their dependencies.
 REQUIREMENTS = ("aiokafka", "aws-lambda-powertools", "aws-xray-sdk", "botocore", "cramjam", "google-crc32c", "obstore")
 FOR_PEERS = ("httpx",)  # by which peers are asked
 PYTHON = "3.13"

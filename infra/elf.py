@@ -10,9 +10,9 @@ import struct
 from pathlib import Path
 
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, the least significant byte first
-# Where the file header has them.
+# Places in the file header.
 _PROGRAM_HEADERS, _PROGRAM_HEADER_SIZE, _SECTION_HEADERS, _SECTION_COUNT = 32, 54, 40, 60
-# Where a program header has them.
+# Places in a program header.
 _OFFSET, _SIZE = 8, 32
 
 

@@ -128,13 +128,13 @@ class RegionalStack(cdk.Stack):
             service=self.stack_name,
             log_level=self._deployment.log_level,
             tracing=self._deployment.tracing,
-            aws_sdk="botocore",  # since boto3's session takes 5 % of a cold start, for profiles that no function has
+            aws_sdk="botocore",  # boto3's session takes 5 % of a cold start, for profiles that no function has
             peers=tuple(peer.settings for peer in self._peers),
             queue=self.queues.pull.queue_url if self.queues else "",
         )
         may = self._may()
         names = (*FUNCTIONS, *WITH_PEERS) if self._peers else FUNCTIONS
-        # What peers, and their policies, know by name.
+        # Roles that peers, and their policies, know by name.
         known = {"notifier": NEWS, "replicator": PULL, "admin": ADMIN} if self._peers else {}
         return {
             name: Function(

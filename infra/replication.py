@@ -34,11 +34,11 @@ from infra.peers import Peer
 
 REPLICATE_MINUTES = 1
 TRIES = 5
-# Of messages in one call: the replicator runs over their partitions side by side.
+# Messages in one call, over whose partitions the replicator runs side by side.
 _BATCH = 10
-# Calls of one queue's function at once: a flood of one region leaves the account's concurrency to the others.
+# Calls of one queue's function at once, so that a flood of one region leaves the account's concurrency to the others.
 _CALLS_AT_ONCE = 100
-# What a peer may ask of us, and nothing else.
+# The only requests that a peer may send to us.
 _GRANTED = ("/v1/health", "/v1/topics/{topic}", "/v1/topics/{topic}/partitions/{partition}/segments")
 
 

@@ -1,4 +1,4 @@
-"""The bucket and the table: the only things of a region that can't be made anew.
+"""The bucket and the table: the only things of a region that can't be made again.
 
 Rule: the stores' own policies keep what the protocol depends on, whatever credentials a program has: an object of the
 log is created once (I1), and only the collector deletes (I6).
@@ -36,7 +36,7 @@ class Storage(Construct):
         self.bucket = s3.Bucket(
             self,
             "Bucket",
-            versioned=False,  # since nothing is overwritten, and what is collected should be gone
+            versioned=False,  # because nothing is overwritten, and what is collected should be gone
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             encryption=s3.BucketEncryption.S3_MANAGED,

@@ -26,7 +26,7 @@ DELIVERIES = ("exactly-once", "at-least-once")
 FEW, MANY = (1.0, 1.2), (0.7, 1.2)
 MANY_ROWS = 100_000
 TOPIC = "written"
-# What no sink can be faster than; and what no sink in Python can.
+# The bounds of any sink, and of any sink in Python.
 EMPTY = {"Spark's empty sink": "noop", "an empty sink in Python": empty_sink.NAME}
 
 Writing = Callable[[Any], Any]  # a DataFrame's writer, with its format and its options

@@ -22,8 +22,8 @@ CORRUPT_LOG = "CorruptLog"
 TRANSACTIONS_HANGING = "TransactionsHanging"  # open in a partition, and no coordinator will end them
 TRANSACTIONS_OVERDUE = "TransactionsOverdue"  # prepared, or past their time-out, for 5 minutes
 TRANSACTIONS_AHEAD = "TransactionsAhead"  # open, with a time that the store's clock has not shown yet
-REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, since the source deleted what was not taken
-OTHER_HISTORIES = "OtherHistories"  # links that stopped, since the source has another log than before
+REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, because the source deleted what was not taken
+OTHER_HISTORIES = "OtherHistories"  # links that stopped, because the source has another log than before
 REPLICATION_LAG_MS = "ReplicationLagMs"  # the age of the oldest record not taken, or the time since a peer answered
 UNSENT = "UnsentMessages"  # the notifier's messages that a peer's queue did not take
 

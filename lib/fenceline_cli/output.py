@@ -108,7 +108,7 @@ class RegionSilentError(RegionError):
     """The service of a region did not answer, or answered that it was not able to: trying again may help."""
 
 
-# True if this command was given --json. Set before its options are parsed, since parsing may fail.
+# True if this command was given --json. Set before its options are parsed, because parsing may fail.
 _is_json: ContextVar[bool] = ContextVar("is_json", default=False)
 
 

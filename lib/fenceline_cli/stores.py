@@ -135,7 +135,7 @@ def _origin_of(context: Context, key: str) -> str | None:
 
 
 def rebuild_command(settings: Settings) -> str:
-    """Return the line that makes the items of these stores anew."""
+    """Return the command line that rebuilds the items of these stores."""
     if settings.is_embedded:
         options = ["--data", settings.data_dir]
     else:

@@ -54,7 +54,7 @@ def _as_text(records: Sequence[ReadRecord]) -> tuple[str, int, str]:
     if count < len(rows) or len(rows) == len(records):
         return _list(rows[:count]), count, "utf8"
     encoded, encoded_count = _as_base64(records)
-    # Where the cut for base64 leaves only text on the page, there is no need for it.
+    # If the cut for base64 leaves only text on the page, then base64 is not needed.
     if encoded_count > len(rows):
         return encoded, encoded_count, "base64"
     return _list(rows), count, "utf8"

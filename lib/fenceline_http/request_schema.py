@@ -95,8 +95,8 @@ class Members:
 
     members: ClassVar[tuple[tuple[str, Member], ...]] = ()
     names: ClassVar[frozenset[str]] = frozenset()
-    # What a request with an empty query is: one object for all such requests, which no handler may change. None if an
-    # empty query is refused. None for bodies, too: each is parsed.
+    # The one object of all requests with an empty query, which no handler may change. It is None if an empty query is
+    # refused, and for bodies, because each body is parsed.
     bare: ClassVar[Members | None] = None
 
     def __init_subclass__(cls) -> None:

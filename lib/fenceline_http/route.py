@@ -67,7 +67,7 @@ class Route:
         self.description = description
         self.answers = answers
         known = (*_ANYWHERE, *(_OF_BODIES if takes_batch or issubclass(takes, Body) else ()), *codes)
-        self.codes = tuple(dict.fromkeys(known))  # each once, since generators take no type twice
+        self.codes = tuple(dict.fromkeys(known))  # each once, because generators take no type twice
         self.takes = takes
         self.takes_batch = takes_batch
         self.batches = batches

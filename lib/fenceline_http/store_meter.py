@@ -54,7 +54,7 @@ class Meter:
         self._age_ms: int | None = None
 
     def take(self) -> Counts:
-        """Return the counts, and begin anew."""
+        """Return the counts, and reset them."""
         with self._lock:
             facts = self._facts
             counts = Counts(dict(self._calls), facts[AlreadyExists], facts[Conflict], self._age_ms)

@@ -47,7 +47,7 @@ def session(service: Service, session_id: str) -> SessionItem:
 
 
 def change(service: Service, session_id: str, **fields: Any) -> None:
-    """Write some fields of a session anew."""
+    """Write some fields of a session, and keep the others."""
     service.items.store.write([replace(session(service, session_id), **fields).put(service.runtime)])
 
 

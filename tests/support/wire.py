@@ -162,7 +162,7 @@ class Wire(httpx.BaseTransport):
 
     @property
     def looks(self) -> int:
-        """How often a topic was asked for."""
+        """The number of requests for a topic."""
         return self.count("getTopic")
 
     def fill(self, *values: bytes | Record, partition: int = 0, topic: str = "t") -> None:

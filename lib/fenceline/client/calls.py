@@ -456,7 +456,7 @@ def call(function: F) -> F:
 
 _PUBLIC_SPECIAL = frozenset({"__init__", "__enter__", "__exit__", "__iter__"})
 _ENDS = frozenset({"close", "__exit__"})
-# What stays true in every process, and what a child needs to make its own.
+# Properties that stay true in every process, or that a child needs to make objects of its own.
 _FACTS = frozenset({"claim", "held", "is_closed", "pair", "session_id", "transactional_id", "url"})
 
 

@@ -32,7 +32,7 @@ _BY_NEXT_STEP: dict[str, type[errors.FencelineError]] = {
     "check": errors.OutcomeUnknownError,
     "stop": errors.CorruptLogError,
 }
-# What AWS's gateways say, and what to do about it; the first part that is found counts.
+# Parts of the texts of AWS's gateways, and what to do about each; the first part that is found counts.
 _ADVICE = (
     ("expired", "get new credentials, such as by 'aws sso login'; if they are new, set this machine's clock"),
     (

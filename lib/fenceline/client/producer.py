@@ -245,7 +245,7 @@ class Producer:
             raise failure
 
     def renew(self) -> None:
-        """Wait for all records given, and begin anew after a failure, with a new producer id.
+        """Wait for all records given, and go on after a failure, with a new producer id.
 
         A record that failed as ``OutcomeUnknownError`` may be in the log. The service cannot match it to the new id:
         look before you send it again, or it may be stored twice.

@@ -186,7 +186,7 @@ def _given_up(status: ReplicationStatus, topic: str, partition: int, region: str
     return f"{found[0].records} records"
 
 
-# What a status is on a terminal, through a pipe, and as JSON
+# A status on a terminal, through a pipe, and as JSON
 
 
 def _document(found: ReplicationStatus) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 
-_PIECE_BYTES = 16 * 1024  # fed at once, since a callback says nothing of later bytes in the same piece
+_PIECE_BYTES = 16 * 1024  # fed at once, because a callback says nothing of later bytes in the same piece
 _DROPPED_BYTES_MAX = 4 * limits.MIB  # read after a refusal, so that its sender gets it
 _LINGER_S = 2.0  # for which a refused request is still read
 _AROUND_HEADER = len(": \r\n")
@@ -61,7 +61,7 @@ class LimitedHttp(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _decline(self, rest: bytes) -> None:
-        """Parse the present request anew without its offer of another protocol; ``rest`` follows its headers."""
+        """Parse the present request again without its offer of another protocol; ``rest`` follows its headers."""
         self._is_offer = False
         head = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode(), b"\r\n"]
         for name, value in self.headers:

@@ -31,7 +31,7 @@ _OTHERS_SITES = ("cross-site", "same-site")  # same-site: e.g. another port of t
 _SHOWN_CHARS = 200
 _PLACES_REMEMBERED = 64
 
-# What a refusal may be for, and what makes a request a preflight.
+# The headers by which a request is judged: they may cause its refusal, or make it a preflight.
 _JUDGED = frozenset((b"host", b"origin", b"sec-fetch-site", b"access-control-request-method"))
 
 _ALLOW_METHODS = b"GET, POST, PUT, PATCH, DELETE"

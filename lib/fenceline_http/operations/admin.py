@@ -81,7 +81,7 @@ class Trim(Body):
     before_offset: int = required(integer())
 
 
-# What is answered
+# Answers
 
 
 class Topics(NamedTuple):

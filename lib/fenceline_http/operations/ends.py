@@ -93,7 +93,7 @@ class ExtendTransaction(OfProducer, Body):
     timeout_ms: int = required(integer(1, limits.EXTENSION_MS_MAX))
 
 
-# What is answered
+# Answers
 
 
 class EndedTransactions(NamedTuple):

@@ -36,7 +36,7 @@ class GapSkip(Body):
     to_offset: int = required(integer())
 
 
-# What is answered
+# Answers
 
 
 class StartedSnapshot(NamedTuple):

@@ -96,7 +96,7 @@ class OfSession(Query):
     session_id: str = required(TEXT, "The session that made the claim.")
 
 
-# What is answered
+# Answers
 
 
 class ClaimAnswer(NamedTuple):

@@ -146,7 +146,7 @@ class Committed(Query):
             refuse("partition", "left out without a topic")
 
 
-# What is answered
+# Answers
 
 
 class Subscriptions(NamedTuple):

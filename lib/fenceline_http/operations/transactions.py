@@ -138,7 +138,7 @@ def _refuse_twice(member: str, places: Iterable[tuple[str, int]]) -> None:
         seen.add(place)
 
 
-# What is answered
+# Answers
 
 
 _PLACES_EXAMPLE = [{"topic": "orders", "partition": 0}]

@@ -1,6 +1,6 @@
 """Headers of records as one Arrow column.
 
-Rule: headers are read even if nobody asks for them, because only their end proves the length of the record.
+Rule: headers are read even if the column is not asked for, because only their end proves the length of the record.
 """
 
 from __future__ import annotations

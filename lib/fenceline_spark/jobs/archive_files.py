@@ -150,7 +150,7 @@ class _Day:
 
     @property
     def bytes(self) -> int:
-        """How many are written."""
+        """The number of bytes that are written."""
         return self._file.tell()
 
     def write(self) -> None:

@@ -113,7 +113,7 @@ def archived(spark: SparkSession, topic: str, directory: str | Path) -> DataFram
     if not files:
         raise ArchiveError(f"the archive has no records of the topic; name another place: topic={topic} to={root}")
     if not isinstance(place, DirectoryPlace):
-        read = partial(read_files, root, topic, files)  # by the bucket's own client, since Spark may have none for it
+        read = partial(read_files, root, topic, files)  # by the bucket's own client, because Spark may have none for it
         return spark.range(0, len(files), 1, len(files)).mapInArrow(read, RECORDS)
     paths = [_GLOB.sub(r"\\\g<0>", f"{root}/{file.path}") for file in files]
     found = spark.read.option("basePath", root).parquet(*paths)

@@ -151,7 +151,7 @@ class _Found:
         self._size += self._keys[-1].nbytes
 
     def taken(self) -> Iterator[pa.RecordBatch]:
-        """Yield each key with its newest record, and begin anew."""
+        """Yield each key with its newest record, and forget them."""
         sent = self._newest(pa.chunked_array(self._keys), np.concatenate(self._offsets))
         ranges = pa.chunked_array([pa.repeat(pa.scalar(self._number, pa.int32()), len(sent))])
         self._begin()

@@ -1,4 +1,4 @@
-"""Forget: the version that an application has committed is removed, so that it may begin anew.
+"""Forget: the version that an application has committed is removed, so that the application may begin again.
 
 Rule: what the application committed stays in the log, so that a checkpoint from before writes it once more.
 """

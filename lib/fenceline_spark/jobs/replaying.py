@@ -49,7 +49,7 @@ class Replayed:
 
     @property
     def written(self) -> int:
-        """How many versions this run wrote."""
+        """The number of versions that this run wrote."""
         return self.versions - self.done_before
 
 

@@ -58,7 +58,7 @@ class _Collected:
 
     @property
     def rows(self) -> int:
-        """How many rows are left to be written."""
+        """The number of rows that are left to be written."""
         handed: int = sum(batch.num_rows for rows in self.inline for batch in rows)
         return handed + sum(count for one in self.large for count in one.counts.values())
 
@@ -177,7 +177,7 @@ class Committer:
     def _try(self, found: _Collected) -> None:
         large = [TransactionMember(one.transactional_id, one.pair) for one in found.large]
         placing = self._placing(found.batch)
-        # Where the end is refused, this block aborts what the driver wrote.
+        # If the end is refused, this block aborts what the driver wrote.
         with DriverRows(
             self._client, self._options, placing, found.batch, parallel=self._parallel, extend_ms=self._extend_ms
         ) as own:
@@ -231,7 +231,7 @@ class Committer:
         """Fence what this run wrote, once it is sure that another run has written the batch; return what is stored.
 
         Raises:
-            InvalidTxnStateError: No run has, since the version was forgotten meanwhile. Nothing was written.
+            InvalidTxnStateError: No run has, because the version was forgotten meanwhile. Nothing was written.
         """
         batch = found.batch
         mark = self._decided(batch)

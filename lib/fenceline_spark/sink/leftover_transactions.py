@@ -66,7 +66,7 @@ def is_given_up(client: Client, batch: Batch) -> bool:
 
 
 def fence(client: Client, transactional_id: str) -> None:
-    """Ask for the id anew: a transaction that it left open is aborted, and one that was decided is finished."""
+    """Ask for the id again, which aborts a transaction that it left open, and finishes one that was decided."""
     client.transactional_producer_id(transactional_id, retry_ms=ABORT_MS)
 
 

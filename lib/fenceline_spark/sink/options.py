@@ -74,7 +74,7 @@ OPTIONS = (
     Option("expectedOffsets", _JSON, _by_partition),
 )
 
-# What Spark adds to the options of a query by itself.
+# The options that Spark adds to those of a query by itself.
 _SPARKS_OWN = ("queryname", "checkpointlocation")
 _INSTEAD = {
     "kafka.bootstrap.servers": "endpoint takes its place, with the URL of the service",

@@ -75,7 +75,7 @@ class Sending:
 
     @property
     def counts(self) -> dict[TopicPartition, int]:
-        """How many rows went to each partition."""
+        """The number of rows that went to each partition."""
         return {where: place.count for where, place in self._places.items() if place.count}
 
     def add(self, groups: Iterable[tuple[TopicPartition, Columns]]) -> None:

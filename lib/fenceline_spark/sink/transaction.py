@@ -119,7 +119,7 @@ def abort(client: Client, transactional_id: str, pair: ProducerPair) -> None:
 
 
 def is_fenced(error: errors.FencelineError) -> bool:
-    """Return True if a request was refused because its transactional id was asked for anew, or timed out."""
+    """Return True if a request was refused because its transactional id was asked for again, or timed out."""
     refusal = refusal_in(error)
     if isinstance(refusal, errors.ProducerFencedError):
         return "topic_epoch" not in refusal.extra and "topic_epochs" not in refusal.extra  # else its session was

@@ -27,7 +27,7 @@ from fenceline_spark.versions import StreamArrowWriter
 if TYPE_CHECKING:
     from fenceline_spark.sink.commit import Committer
 
-# What Spark sets for the tasks of a streaming query.
+# Properties that Spark sets for the tasks of a streaming query.
 _QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 

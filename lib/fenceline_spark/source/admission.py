@@ -34,7 +34,7 @@ def share(left: Mapping[K, int], limit: int) -> dict[K, int]:
     if over > 0:
         _take_from_the_largest(shares, over)
         return shares
-    # What rounding left over goes to the largest remainders.
+    # The offsets that rounding left over go to the largest remainders.
     others = [key for key in order if key not in raised]
     others.sort(key=lambda key: -(waiting[key] * limit % total))
     for key in others[:-over]:

@@ -23,7 +23,7 @@ class ReadRange(InputPartition):
 
 @dataclass(frozen=True)
 class Reading:
-    """How every range of a read is read.
+    """The options of a read that hold for each of its ranges.
 
     Attributes:
         endpoint: The URL of the service.

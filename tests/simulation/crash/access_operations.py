@@ -38,7 +38,7 @@ NAME = "billing"
 LEASE_MS = limits.LEASE_MS_MAX  # lasts over the shorter of the pauses, not over the longer one
 FENCING, WAITING = "ExclusiveWithFencing", "WaitForExclusive"
 
-# What clients do
+# Clients
 
 
 def session(scene: Scene, process: Process, who: str) -> str:
@@ -157,7 +157,7 @@ def three_partitions(scene: Scene) -> Process:
     return scene.process()
 
 
-# Operations, and what mends them
+# Operations and mends
 
 
 def create_session(scene: Scene, process: Process) -> None:

@@ -163,7 +163,7 @@ def extend(scene: Scene, process: Process) -> None:
     assert process.log.transactions.extend(ID, told(scene).pair, EXTENDED_MS) >= at_least
 
 
-# What mends them
+# Mends
 
 
 def another_run(scene: Scene, process: Process) -> None:
@@ -236,7 +236,7 @@ def extend_again(scene: Scene, process: Process) -> None:
         end(scene, process)
 
 
-# What holds
+# Promises
 
 
 def ends_are_whole(scene: Scene, process: Process) -> None:

@@ -233,7 +233,7 @@ def items_lost(scene: Scene) -> Process:
     return scene.process()
 
 
-# Operations, and what mends them
+# Operations and mends
 
 
 def append_plain(scene: Scene, process: Process) -> None:

@@ -94,7 +94,7 @@ def rebuild_items(scene: Scene, process: Process) -> None:
     rebuild(process.context)
 
 
-# What mends them
+# Mends
 
 
 def run_again(scene: Scene, process: Process) -> None:

@@ -200,7 +200,7 @@ class Scene:
                 found[f"{key.partition}#{key.sort}"] = (item.version, dict(item.value))
         return found
 
-    # What clients do; each notes its answer
+    # Requests of clients, each of which notes its answer
 
     def create_topic(self, process: Process, name: str, **options: Any) -> Topic:
         made = process.log.topics.create(name, **options)

@@ -222,7 +222,7 @@ def rebuild_items(scene: Scene, process: Process) -> None:
     rebuild(process.context)
 
 
-# What mends them
+# Mends
 
 
 def init_again(scene: Scene, process: Process) -> None:

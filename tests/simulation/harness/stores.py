@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Faults:
-    """How often each thing goes wrong, from 0 to 1 for each call."""
+    """The probability of each fault, from 0 to 1 for each call."""
 
     unavailable: float = 0
     conflict: float = 0

@@ -138,7 +138,7 @@ class World:
         self._count = 0
         self._tasks: dict[Task, None] = {}
 
-    # What happened
+    # History
 
     def note(self, who: str, what: str, detail: str) -> int:
         """Write one line of history; the number returned orders it among all others."""

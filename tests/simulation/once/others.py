@@ -33,7 +33,7 @@ def end_together(stage: Stage, name: str, prefix: str) -> None:
         try:
             _one(stage, name, instances, parallel, old)
         except (Lost, FencelineError):
-            # What was refused, or not answered, may arrive again: the next transactions have other pairs.
+            # A request that was refused, or not answered, may arrive again, so the next transactions have other pairs.
             for instance in instances:
                 instance.pair = None
         stage.world.sleep(rng.random() * rng.choice((50, 1_000)))

@@ -159,7 +159,7 @@ class OnceTruth(TransactionTruth):
             for member in request.members
         )
 
-    # What was so at a moment
+    # The truth at a moment
 
     def item_at(self, transactional_id: str, step: int) -> TransactionItem | None:
         return self.items_between(transactional_id, step, step)[0]

@@ -86,8 +86,8 @@ class SubscriptionRequests(Requests):
         """Delete a subscription.
 
         Raises:
-            OutcomeUnknownError: The answer was lost. The client does not send the request again, since another client
-                may have created the name anew in between.
+            OutcomeUnknownError: The answer was lost. The client does not send the request again, because another client
+                may have created a new subscription of this name in between.
         """
         self._transport.request("DELETE", _path(topic, name), effect="once")
 

@@ -245,7 +245,7 @@ class TransactionRequests(Requests):
         params = {"state": state, "producer_id": producer_id, "longer_than_ms": longer_than_ms}
 
         def last_id(page: Answer) -> str:
-            # Where the service looked at as many as it does at once, few may fit, or none.
+            # A page may have few transactions, or none, because the service looks at a bounded number of ids at once.
             return str(page.get("go_on_after") or page["transactions"][-1]["transactional_id"])
 
         path = "/v1/operator/transactions" if as_operator else "/v1/transactions"

@@ -28,7 +28,7 @@ from fenceline.model.transaction import ProducerPair
 
 ABORT_MS = 10_000  # for the tries of an abort: its time-out, or the next transaction, ends what it leaves open
 
-# Whether the pair may begin a transaction; "open" has one that was not ended, as far as answers say.
+# The states say whether the pair may begin a transaction; "open" has one that was not ended, as far as answers say.
 _State = Literal["ready", "open", "asking", "fenced"]
 
 

@@ -164,7 +164,7 @@ class Outages:
     """The outages of one command's service.
 
     Args:
-        at_once: How many requests may fail in one outage, since each partition has one under way.
+        at_once: How many requests may fail in one outage, because each partition has one under way.
     """
 
     def __init__(self, client: Client, topic: str, at_once: int) -> None:

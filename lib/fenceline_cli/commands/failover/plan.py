@@ -144,7 +144,7 @@ def _left_in(source: RegionUrl, client: Client, topic: str, name: str) -> tuple[
         try:
             found = subscription_in(client, topic, name)
         except UnknownTopicOrPartitionError:
-            return None, "topic"  # deployed anew, without the topic
+            return None, "topic"  # deployed again, without the topic
     return found, "subscription" if found is None else None
 
 

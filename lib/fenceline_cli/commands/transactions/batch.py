@@ -103,7 +103,7 @@ def read_records(printed: Iterable[bytes], format_: Format) -> Iterator[list[Rec
     """Yield the records of printed lines, the last of which needs no line break.
 
     Raises:
-        CommandError: A line is no record. The error says whose line it is, since the command's caller wrote none.
+        CommandError: A line is no record. The error says whose line it is, because the command's caller wrote none.
     """
     try:
         yield from inputs.records_of(printed, _PARSERS[format_])
@@ -118,8 +118,8 @@ class _Ended(Exception):
 class Feed:
     """A reader's records in batches; a context manager that stops the thread that reads ahead.
 
-    A batch has the records that have come, at most ``records_max`` of them, and waits for no more. So records are
-    processed as soon as they come, and in larger batches while they come faster than they are processed.
+    A batch has the records that have come, at most ``records_max`` of them, and does not wait for others. So records
+    are processed as soon as they come, and in larger batches while they come faster than they are processed.
 
     Args:
         on_away: Called each time the service cannot be read from, before it is tried again. Left out, that is an error.
