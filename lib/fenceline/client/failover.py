@@ -115,7 +115,7 @@ class FailoverSubscriber:
         self._at = 0
         self._reader: RegionReader | None = None
         self._stays = 0
-        self._dropped: tuple[int, Sequence[int]] | None = None  # what the last page lost, to be acknowledged here
+        self._dropped: tuple[int, Sequence[int]] | None = None  # from the last page; to be acknowledged here
         self._is_silent = False
         self._is_closed = False
         self._enter_one_of(range(len(clients)), why="begin")
