@@ -84,7 +84,7 @@ def _plan(rng: Random) -> TransactionPlan:
         patience_ms=PATIENCE_MS,
         checkpoint_segments=rng.choice((1, 16)),
         timeouts_ms=TIMEOUTS_MS,
-        expiration_ms=rng.choice((1, 86_400_000)),
+        producer_expiration_ms=rng.choice((1, 86_400_000)),
         lapse_margin_ms=1_000,
         skew_ms=0,
     )
