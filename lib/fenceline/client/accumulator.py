@@ -1,8 +1,8 @@
 """Records that wait to be sent: one queue of batches for each place.
 
-Rule: a place is one partition, by whatever name its producer has for it. Batches of one place are taken in order, and a
-batch is taken only after the batch before it was settled. The bytes of all batches that are not settled stay below a
-bound, so a caller that gives more waits.
+Rule: a place is one partition, by whatever name its producer has for it. Batches of one place are taken in order, and
+the next only after the one before was settled. The bytes of all batches that are not settled stay below a bound: a
+caller that gives more waits.
 
 Not here: HTTP, sequences and retries.
 """
@@ -21,7 +21,7 @@ from fenceline.model.record import Record
 from fenceline.runtime import Runtime
 
 RECORD_OVERHEAD_BYTES = 24  # at least what a record takes in a batch beside its key, value and headers
-BATCH_RECORDS_MAX = limits.RECORDS_MAX  # each page of a larger batch would decode the rest of the batch again
+BATCH_RECORDS_MAX = limits.RECORDS_MAX  # of a larger batch each page would decode the rest again
 
 
 class Accumulator(Generic[Place]):

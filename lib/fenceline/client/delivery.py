@@ -1,8 +1,8 @@
 """Deliveries: what becomes of a record that was given to a producer.
 
-Rule: records of one batch share one outcome. So a delivery is a place in a batch, and costs no lock of its own. If a
-batch was split, each record has the outcome of the part that it is in. The end of a producer's block does not raise an
-error again that a delivery has raised.
+Rule: records of one batch share one outcome, so a delivery is a place in a batch, and costs no lock of its own. Of a
+batch that was split into parts, each record's outcome is that of its part. The end of a producer's block does not raise
+an error again that a delivery has raised.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Failure:
 
 
 class Failures:
-    """Failures since the caller last learnt of all of them. Safe to share between threads."""
+    """What failed since the caller was last told of all of it. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -29,7 +29,7 @@ from tests.simulation.harness.scenario import StoreRun
 from tests.simulation.harness.stores import Faults
 from tests.simulation.harness.world import NoReply
 from tests.simulation.transactions import clients, rivals, test_guards
-from tests.simulation.transactions.clients import INPUT, RIVAL_OFFSET_MAX, Stage
+from tests.simulation.transactions.clients import INPUT, OFFSET_MAX, Stage
 from tests.simulation.transactions.requests import TOPIC, Asking, Ending
 from tests.simulation.transactions.scenario import TransactionPlan
 
@@ -84,7 +84,7 @@ def _plan(rng: Random) -> TransactionPlan:
         patience_ms=PATIENCE_MS,
         checkpoint_segments=rng.choice((1, 16)),
         timeouts_ms=TIMEOUTS_MS,
-        producer_expiration_ms=rng.choice((1, 86_400_000)),
+        expiration_ms=rng.choice((1, 86_400_000)),
         lapse_margin_ms=1_000,
         skew_ms=0,
     )
@@ -181,7 +181,7 @@ def _commit_at_once(stage: Stage, name: str) -> None:
     """Commit offsets of the group beside those that are pending."""
     for _ in range(COMMITS):
         stage.world.sleep(stage.rng.random() * 3_000)
-        offset = CommittedOffset(TOPIC, INPUT, int(stage.rng.random() * RIVAL_OFFSET_MAX), stage.fresh(name))
+        offset = CommittedOffset(TOPIC, INPUT, int(stage.rng.random() * OFFSET_MAX), stage.fresh(name))
         with suppress(FencelineError, NoReply):
             stage.tell(name, "commit", offset, partial(rivals._commit, [offset]))
 
@@ -198,7 +198,7 @@ def _play(run: StoreRun[TransactionPlan], plan: TransactionPlan) -> None:
         timeouts_ms=TIMEOUTS_MS,
         has_rivals=True,
     )
-    config = {"producer.id.expiration.ms": plan.producer_expiration_ms}
+    config = {"producer.id.expiration.ms": plan.expiration_ms}
     run.do(lambda: stage.tell("setup", "create", config, lambda log: log.topics.create(TOPIC, config=config)))
     run.faults = plan.faults
     producers = [partial(clients.transact, stage, f"producer{number}", ID) for number in range(PRODUCERS)]

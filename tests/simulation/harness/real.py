@@ -167,7 +167,7 @@ class Index:
 
     def _all_lapsed(self) -> Iterator[tuple[tuple[str, int], int]]:
         """Yield the producers whose state has lapsed by some process's clock: a state object may leave them out."""
-        lasts_ms = getattr(self._run.plan, "producer_expiration_ms", PRODUCER_EXPIRATION_MS) + limits.LAPSE_MARGIN_MS
+        lasts_ms = getattr(self._run.plan, "expiration_ms", PRODUCER_EXPIRATION_MS) + limits.LAPSE_MARGIN_MS
         latest: dict[tuple[tuple[str, int], int], int] = {}
         for where, events in self._events.items():
             latest |= {(where, producer_id): event.time for producer_id, event in events}

@@ -17,7 +17,7 @@ from tests.simulation.harness.world import NoReply
 from tests.simulation.log.truth import Violation
 from tests.simulation.once.clients import TASKS_MAX, Large, Parallel, Stage, close, extend, look
 from tests.simulation.once.requests import Closing, Once
-from tests.simulation.transactions.clients import OFFSETS, RIVAL_OFFSET_MAX, Instance, Lost
+from tests.simulation.transactions.clients import OFFSET_MAX, OFFSETS, Instance, Lost
 from tests.simulation.transactions.requests import Batch
 
 IDS = 3  # that one producer ends together
@@ -97,7 +97,7 @@ def _produce(stage: Stage, one: Large) -> None:
         text = stage.fresh(f"{one.instance.name}-")
         one.instance.send(one.transaction, Batch(partition, sequence, (f"{text}:0",)))
     if rng.random() < 0.2:
-        one.instance.send_offset(one.transaction, int(rng.random() * RIVAL_OFFSET_MAX), OFFSETS)
+        one.instance.send_offset(one.transaction, int(rng.random() * OFFSET_MAX), OFFSETS)
     if rng.random() < 0.2:
         extend(one.instance, stage.commit_timeout_ms)
     if rng.random() < 0.2:

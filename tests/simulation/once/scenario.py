@@ -70,7 +70,7 @@ def draw_plan(seed: int) -> OncePlan:
         checkpoint_segments=rng.choice((1, 5, 16)),
         timeouts_ms=rng.choice(((500, 3_000), (3_000,), (60_000,))),
         epoch_max=rng.choice((3, 6, limits.PRODUCER_EPOCH_MAX)),
-        producer_expiration_ms=rng.choice((2_000, 86_400_000)),
+        expiration_ms=rng.choice((2_000, 86_400_000)),
         skew_ms=rng.choice((0, SKEW_MS)),
         lapse_margin_ms=rng.choice((3 * SKEW_MS, limits.LAPSE_MARGIN_MS)),
         id_ms=rng.choice((3 * SKEW_MS, limits.TRANSACTIONAL_ID_MS)),

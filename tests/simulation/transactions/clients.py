@@ -27,7 +27,7 @@ from tests.simulation.transactions.requests import OTHER, TOPIC, Asking, Batch, 
 INPUT = 0  # the partition that processors read
 GROUP = "g"
 OFFSETS = "h"  # a group to which transactions and rivals commit any offsets
-RIVAL_OFFSET_MAX = 3  # the offsets that are committed to it are below
+OFFSET_MAX = 3  # the offsets that are committed to it are below
 TRIES_MAX = 5
 ENDS_MAX = 8
 LEASE_MS = 60_000
@@ -240,7 +240,7 @@ def _one(instance: Instance, *, is_commit: bool) -> None:
                 instance.send(transaction, batch)
                 sequence += len(batch.values)
             if stage.has_rivals and rng.random() < 0.4:
-                instance.send_offset(transaction, int(rng.random() * RIVAL_OFFSET_MAX), OFFSETS)
+                instance.send_offset(transaction, int(rng.random() * OFFSET_MAX), OFFSETS)
             if rng.random() < 0.2:
                 stage.world.sleep(rng.random() * max(stage.timeouts_ms))
     except Lost:

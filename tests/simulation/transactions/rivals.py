@@ -18,7 +18,7 @@ from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import ProducerPair, TopicPartition
 from fenceline.ports import StoreFact
 from tests.simulation.harness.world import NoReply
-from tests.simulation.transactions.clients import INPUT, OFFSETS, RIVAL_OFFSET_MAX, Stage, append_plainly
+from tests.simulation.transactions.clients import INPUT, OFFSET_MAX, OFFSETS, Stage, append_plainly
 from tests.simulation.transactions.requests import OTHER, TOPIC, plain
 from tests.support.sweeping import strict_sweep
 
@@ -94,7 +94,7 @@ def commit(stage: Stage, name: str) -> None:
     rng = stage.rng
     for _ in range(stage.rounds * 3):
         stage.world.sleep(rng.random() * 800)
-        offset, what = int(rng.random() * RIVAL_OFFSET_MAX), rng.random()
+        offset, what = int(rng.random() * OFFSET_MAX), rng.random()
         if what < 0.4:
             offsets = [CommittedOffset(TOPIC, INPUT, offset, stage.fresh(name))]
             _try(stage, name, "commit", offset, partial(_commit, offsets))

@@ -43,7 +43,7 @@ class TransactionPlan(SkewedPlan):
     timeouts_ms: tuple[int, ...] = (60_000,)
     ids: int = 1  # transactional ids that the producers share
     epoch_max: int = limits.PRODUCER_EPOCH_MAX
-    producer_expiration_ms: int = 86_400_000
+    expiration_ms: int = 86_400_000  # until a producer's state expires
     owns: bool = False  # each processor has an id of its own, and owns the input
     lapse_margin_ms: int = limits.LAPSE_MARGIN_MS  # until a sweeper forgets a producer's state that has lapsed
     id_ms: int = limits.TRANSACTIONAL_ID_MS  # until a transactional id expires
@@ -105,7 +105,7 @@ def draw_plan(seed: int) -> TransactionPlan:
         timeouts_ms=rng.choice(((500, 3_000), (3_000,), (10_000, 60_000), (900_000,))),
         ids=rng.choice((1, 1, 2, 3)),
         epoch_max=rng.choice((3, 6, limits.PRODUCER_EPOCH_MAX)),
-        producer_expiration_ms=rng.choice((1, 2_000, 86_400_000)),
+        expiration_ms=rng.choice((1, 2_000, 86_400_000)),
         skew_ms=rng.choice((0, SKEW_MS, SKEW_MS)),
         owns=rng.random() < 0.4,
         # Never less than two clocks may differ by.
@@ -146,7 +146,7 @@ def _play(run: TransactionRun) -> None:
 
 def create_topics(run: StoreRun[P], setup: Stage) -> None:
     plan = run.plan
-    config = {"producer.id.expiration.ms": plan.producer_expiration_ms}
+    config = {"producer.id.expiration.ms": plan.expiration_ms}
     run.do(
         lambda: setup.tell(
             "setup", "create", config, lambda log: log.topics.create(TOPIC, partitions=plan.partitions, config=config)

@@ -95,7 +95,7 @@ def stalled(seed: int) -> TransactionPlan:
     casts = ("producer", "producer", "producer", "sweeper", "sweeper", "follower")
     plan = replace(draw_plan(seed), breaks=False, casts=casts, processes=3, rounds=6, ids=2, checkpoint_segments=1)
     faults = Faults(freeze_at_append=0.2, freeze_ms=20_000)
-    return replace(plan, faults=faults, timeouts_ms=(500,), producer_expiration_ms=1, patience_ms=200_000, skew_ms=0)
+    return replace(plan, faults=faults, timeouts_ms=(500,), expiration_ms=1, patience_ms=200_000, skew_ms=0)
 
 
 def stalled_for_long(seed: int) -> TransactionPlan:
