@@ -1,6 +1,6 @@
-"""Peers that are configured and away, for topics that name several regions.
+"""Peers that are configured and away: for topics that name several regions.
 
-Rule: each call of such a peer fails at once, so that no test waits for one.
+Rule: each call of such a peer fails at once, so no test waits for one.
 
 Not here: peers that answer; see ``regions``.
 """
