@@ -28,7 +28,7 @@ from fenceline.service.log import Log
 from tests.support.runtime import FakeRuntime
 from tests.support.service import TOPIC, Service, partition_of, partitions_of, request, serve
 
-Hook = Callable[[str], None]  # called with the operation: "topic", "segments" or "body"
+Hook = Callable[[str], None]  # of the operation: "topic", "segments" or "body"
 
 
 @dataclass
@@ -58,7 +58,7 @@ class PeerInProcess:
     body_seen: Callable[[bytes], bytes] = lambda body: body
     topic_seen: Callable[[PeerTopic | None], PeerTopic | None] = lambda topic: topic
     calls: Counter[str] = field(default_factory=Counter)
-    body_bytes: int = 0  # in all bodies so far
+    body_bytes: int = 0  # of all bodies so far
     asked: list[tuple[str, int | None]] = field(default_factory=list)  # (origin, offset) of each question for segments
 
     def within(self, answer_ms: int) -> PeerInProcess:
