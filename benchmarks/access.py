@@ -1,7 +1,7 @@
 """The cost of exclusive access: claims, takeovers, heartbeats, appends under a session, locks.
 
 Rule: as for all measurements here (``figures``), ratios are taken side by side on one store, and figures are medians.
-Store calls are counted, not estimated.
+Store calls are counted, and not estimated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One partition and many processes: what combining makes of their race, near the store and 30 ms away.
+"""Races of many processes for one partition, with combining, near the store and 30 ms away.
 
 Rule: all numbers of processes take turns on the same stores, each with a new topic, in rounds. A row is the mean of the
 rounds; latencies are those of all rounds together.
@@ -51,7 +51,7 @@ class Cell:
         return [1e3 * took for one in self.races for took in one.took_s]
 
     def per_append(self, call: str) -> float:
-        """Return the calls of the stores for each append that was acknowledged, be it after the time."""
+        """Return the calls of the stores for each acknowledged append, even if the answer came after the time."""
         appends = sum(len(one.took_s) - sum(one.failed.values()) for one in self.races)
         return sum(one.calls.get(call, 0) for one in self.races) / appends if appends else 0.0
 

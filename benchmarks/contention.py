@@ -80,7 +80,7 @@ class Cell:
         load, seeds = self.load, len(self.shares)
         return (
             load.kind,
-            f"{load.size // 1024} KiB",
+            f"{load.batch_bytes // 1024} KiB",
             f"{load.processes}",
             f"{load.callers}",
             f"{len(self.waits_ms) / (seeds * load.seconds):.1f}",
@@ -100,12 +100,12 @@ class Cell:
 def loads() -> Iterator[Load]:
     """Yield each cell's load: first those that cannot be offered."""
     for rivals in (2, 8):
-        yield from (Load(rivals, kind=kind, size=LARGE) for kind in (PLAIN, IDEMPOTENT, ENDS, CLAIMS))
+        yield from (Load(rivals, kind=kind, batch_bytes=LARGE) for kind in (PLAIN, IDEMPOTENT, ENDS, CLAIMS))
         yield Load(rivals, kind=TRANSACTIONAL)
     for rivals in (2, 8):
         yield from (Load(rivals, kind=kind) for kind in (ENDS, CLAIMS, PLAIN, IDEMPOTENT))
     for rivals in (2, 8):
-        yield from (Load(rivals, size=size, callers=4) for size in (LARGE, SMALL))
+        yield from (Load(rivals, batch_bytes=size, callers=4) for size in (LARGE, SMALL))
         yield Load(rivals, kind=TRANSACTIONAL, callers=4)
         yield Load(rivals, kind=EXCLUSIVE_SESSIONS)
 

@@ -1,4 +1,4 @@
-"""Stores whose calls are counted, for measurements: any adapter's, since the ports are what is counted."""
+"""Stores whose calls are counted, for measurements: of any adapter, because calls are counted at the ports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The cost of an append beyond the bare create of the same bytes, by the fastest client of S3 there is.
 
-Rule: the bare side is what a program would do without the log: one conditional put by obstore, a client in Rust. Each
-request is sent once. The put of boto3 is measured beside it for scale. All sides take turns, in blocks.
+Rule: the bare side is what a program would do without the log: one conditional put by obstore, a client in Rust, with
+each request sent once. The put of boto3 is measured, too, for scale. All sides take turns, in blocks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.functions``: how large each function's bundle is, and how long its cold start takes.
+"""``python -m benchmarks.functions``: the size of each function's bundle, and the time of its cold start.
 
-Rule: a fresh process imports what is deployed, from the bundle alone. It counts CPU time, not the clock's, so that a
-busy machine changes it little.
+Rule: a fresh process imports what is deployed, from the bundle alone. CPU time is counted and not the clock's, so that
+a busy machine changes it little.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measurements on a bucket and a table, as ratios side by side in one run: what the protocol adds to bare requests.
+"""Measurements on a bucket and a table: the cost that the protocol adds to bare requests, as ratios of one run.
 
 Rule: both sides of a ratio are measured in turn, in blocks; figures are medians. The bare side is what a program would
 do without the log: one put, and plain gets of the same objects. Absolute times are this machine's; only the ratios can

@@ -1,6 +1,6 @@
-"""Measurements in a directory: what the protocol adds to its store, how cost grows, and what HTTP adds to both.
+"""Measurements in a directory: the cost that the protocol adds to its store, its growth, and the cost that HTTP adds.
 
-Rule: as for all measurements here (``figures``). Each measurement has a directory of its own.
+Rule: as for all measurements here (``figures``), and each measurement has a directory of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HTTP_RECORDS = 1_000
 
 
 def appends(directory: Path) -> list[Row]:
-    """Compare appends with bare creates of the same bytes, and count what group commit takes along."""
+    """Compare appends with bare creates of the same bytes, and count the appends of a group commit."""
     runtime = ThreadRuntime()
     objects, items = open_directory(directory / "appends", now_ms=runtime.now_ms)
     log = Log(objects, items, runtime, region="local", item_age_ms=0)

@@ -1,4 +1,4 @@
-"""The parts of ``fenceline bench`` by name, and what each one measures, in the order in which they are measured."""
+"""The parts of ``fenceline bench``, by name and in the order in which they are measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The picture of how long appends take, when 1 to 64 processes append to one partition.
 
-Rule: a curve shows for each percentile the latency that this share of the appends kept. Both axes are logarithmic: the
-horizontal one in the share of appends that took longer. So the slowest hundredth and thousandth are as wide as the
+Rule: a curve shows for each percentile the latency that this share of the appends kept. Both axes are logarithmic, the
+horizontal one in the share of appends that took longer, so that the slowest hundredth and thousandth are as wide as the
 rest.
 """
 

@@ -24,7 +24,7 @@ from fenceline.model.record import Record
 from fenceline.service.log import Log
 from fenceline_cli.dev_server.process import ServerProcess
 
-SEGMENTS = 200  # of 1 MiB each; two pages of URLs
+SEGMENTS_OF_1_MIB = 200  # two pages of URLs
 READERS = 4
 ROUNDS = 5
 RAW, BY_URL, BINARY = "raw gets, 1 MiB objects", "read by segment URLs, listing included", "read through HTTP in binary"
@@ -37,7 +37,7 @@ def measure(scratch: Scratch, where: str, endpoint: str | None) -> list[Row]:
     topic = scratch.topic("read")
     now_ms = opened.runtime.now_ms()
     batch = encode([Record(b"x" * (limits.MIB - 80), timestamp=now_ms)], now_ms=now_ms).body
-    for _ in range(SEGMENTS):
+    for _ in range(SEGMENTS_OF_1_MIB):
         opened.log.append(topic, 0, AppendRequest.of_batch(batch))
     prefix = f"log/{scratch.topic_id(topic)}/00000/"
     urls = [opened.objects.url(line.key, limits.URL_MS) for line in opened.objects.list(prefix)]
@@ -52,7 +52,7 @@ def measure(scratch: Scratch, where: str, endpoint: str | None) -> list[Row]:
     env = {} if endpoint is None else {"AWS_ENDPOINT_URL_S3": endpoint}
     with ServerProcess(None, options=scratch.options, env=env) as server, ThreadPoolExecutor(READERS) as pool:
         place = f"{server.url}/v1/topics/{topic}/partitions/0/records?max_bytes={limits.MIB // 2}&offset="
-        pages = [f"{place}{offset}" for offset in range(SEGMENTS)]
+        pages = [f"{place}{offset}" for offset in range(SEGMENTS_OF_1_MIB)]
 
         def read(urls: Sequence[str]) -> int:
             return sum(pool.map(fetch, urls))
@@ -69,13 +69,13 @@ def measure(scratch: Scratch, where: str, endpoint: str | None) -> list[Row]:
                 begun = time.perf_counter()
                 size = go()
                 took_s[way].append(time.perf_counter() - begun)
-                assert size >= SEGMENTS * len(batch), f"{way}: only {size} bytes came"
+                assert size >= SEGMENTS_OF_1_MIB * len(batch), f"{way}: only {size} bytes came"
     opened.close()
     raw_s = statistics.median(took_s[RAW])
-    rows = [Row(f"{RAW}, {where}", SEGMENTS / raw_s, "MiB/s")]
+    rows = [Row(f"{RAW}, {where}", SEGMENTS_OF_1_MIB / raw_s, "MiB/s")]
     for way, goal in GOALS.items():
         way_s = statistics.median(took_s[way])
-        rows.append(Row(f"{way}, {where}", SEGMENTS / way_s, "MiB/s"))
+        rows.append(Row(f"{way}, {where}", SEGMENTS_OF_1_MIB / way_s, "MiB/s"))
         rows.append(Row(f"{way}, ÷ raw gets, {where}", raw_s / way_s, "×", goal))
     return rows
 

@@ -1,6 +1,6 @@
 """Regions as processes of ``fenceline dev``, for the benchmark: started, given a topic, and waited for.
 
-Rule: each region has a directory of its own. All end with the block that started them.
+Rule: each region has a directory of its own, and all regions end with the block that started them.
 
 Not here: what is measured; see ``benchmarks.regions``.
 """

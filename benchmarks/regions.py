@@ -30,7 +30,7 @@ MIB = 1024 * 1024
 CATCH_UP_VALUE = MIB // 2 - 72  # its batch has 0.5 MiB, so that two fill a segment
 QUIET_S = 3  # without a write, after which regions count as idle
 
-# What this machine must show.
+# The goals on this machine.
 AT_MOST = {
     "lost": 0,
     "twice": 0,
@@ -105,7 +105,7 @@ def _count(client: Client) -> int:
 
 
 def appends(count: int) -> dict[str, float]:
-    """Return what an append takes in a region with peers, against one without, by turns in one run."""
+    """Return the time of an append in a region with peers, against one without, by turns in one run."""
     with regions(("a", "b")) as clients, regions(("alone",)) as others:
         create(clients, ["a", "b"])
         others["alone"].create_topic(TOPIC)

@@ -1,6 +1,6 @@
-"""A steady load of two regions: how long records and cursors take to the others.
+"""A steady load of two regions, and the time that records and cursors take to the other region.
 
-Rule: a time between regions begins at the answer to an append or an acknowledgement in one region. It ends when a look
+Rule: a time between regions begins at the answer to an append or an acknowledgement in one region, and ends when a look
 at the other region first shows its effect.
 
 Not here: the servers; see ``benchmarks.region_servers``.
@@ -30,7 +30,8 @@ LOOK_S = 0.1  # between two looks at what was reached; each figure has so much m
 class Steady:
     """Writers in two regions, a look at the end of each log, and a consumer in the first region.
 
-    While the load lasts, ends of logs alone are looked at. What was readable when is found by reading the logs later.
+    While the load lasts, only ends of logs are looked at. The logs are read later, to find which records were readable
+    at which time.
     """
 
     def __init__(self, clients: Mapping[str, Client], names: Sequence[str], seconds: float) -> None:

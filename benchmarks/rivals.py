@@ -1,11 +1,11 @@
-"""Processes that append to one partition, each one append after the other, and what they cost each other.
+"""Processes that append to one partition, each one append after the other, and the cost of their contention.
 
-Rule: the clock starts when every process is warm: it has opened the log, and has appended to a partition of its own. An
-append counts for the rate if it was answered within the time. Its latency counts in any case, as do its calls of the
-stores.
+Rule: the clock starts when every process is warm, which means that it has opened the log and appended to a partition of
+its own. An append counts for the rate if it was answered within the time. Its latency and its calls of the stores count
+in any case.
 
-The processes are forked from one that has imported everything. So 64 of them are ready in seconds, not in minutes, and
-each still has connections, caches and clocks of its own.
+The processes are forked from one that has imported everything, so that 64 of them are ready in seconds and not in
+minutes. Each still has connections, caches and clocks of its own.
 """
 
 from __future__ import annotations

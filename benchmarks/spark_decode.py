@@ -3,8 +3,8 @@
 FILE holds a value in each line, plain or bz2, and its first field is the key. Left out, lines like those of a list of
 reviews are made up.
 
-Rule: both decoders get the same bytes in the same run, and must give equal records. CPU time is counted, not the
-clock's, so that a busy machine changes it little. What counts is the ratio.
+Rule: both decoders get the same bytes in the same run, and must give equal records. CPU time is counted and not the
+clock's, so that a busy machine changes it little. Only the ratio matters.
 
 Rule: each body is a fresh copy, as a fetched one is.
 """

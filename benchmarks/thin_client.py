@@ -1,9 +1,9 @@
-"""The thinnest client of HTTP that keeps its connection, because it shares the machine with what it measures.
+"""The thinnest client of HTTP that keeps its connection, because it shares the machine with the servers it measures.
 
 A request takes 31 µs of its processor time, where ``http.client`` takes 144 µs and urllib3 takes 349 µs.
 
-Rule: a request is made into bytes once, and sent over and over. Any answer but a success ends the measurement. Servers
-that are compared have the same client.
+Rule: a request is made into bytes once, and sent again and again. Any answer but a success ends the measurement.
+Servers that are compared have the same client.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The cost of transactions: commits beside appends, readers beside aborted and open transactions.
 
 Rule: as for all measurements (``figures``), both sides of a ratio are measured in turn, on the same store, in one run.
-Each ratio is the median over pairs of blocks, of which each has the machine's load of one moment. A commit is a batch
-and a marker, so its goal is half of the appends. Of reads the log that is passed counts, shown or left out.
+Each ratio is the median over pairs of blocks, because both blocks of a pair have the machine's load of one moment. A
+commit is a batch and a marker, so its goal is half of the appends. For reads the passed log counts, shown or left out.
 
 Not here: the store calls of a transaction, which a test counts.
 """

@@ -126,12 +126,12 @@ def bar(what: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
 
 
 def read_input(report: Report) -> tuple[list[Record], list[Record]]:
-    """Read both files, measured apart from the rest: unpacking bzip2 is not the log's work."""
+    """Read both files, measured apart from the rest, because unpacking bzip2 is not the log's work."""
     started = time.monotonic()
     reviews = bz2.decompress((DATA / "anonreviews.csv.bz2").read_bytes()).split(b"\r\n")[1:-1]
     events = [Record(line, key=line[: line.index(b",")], timestamp=time_of_review(line)) for line in reviews]
     lines = [Record(line, timestamp=time_of_request(line)) for line in input_lines().split(b"\n")[:-1]]
-    # All of this stays in memory, so the collector need not walk over it while the clock runs.
+    # All of this stays in memory, so that the collector need not walk over it while the clock runs.
     gc.freeze()
     report.add_rate("read and parsed the input", len(events) + len(lines), time.monotonic() - started)
     return events, lines

@@ -1,11 +1,11 @@
 """A word count by three workers, each killed with kill -9 again and again: still each word is counted exactly once.
 
-The workers share a topic of words as one group, and each has some of its partitions. A worker repeats one transaction.
-It reads some words, writes each word's new total, and moves the group's offsets past the words. Totals and offsets show
-together or not at all:
+The workers share a topic of words as one group, and each has some of its partitions. A worker repeats one transaction,
+in which it reads some words, writes each word's new total, and moves the group's offsets past the words. Totals and
+offsets show together or not at all:
 
-- A worker that starts has the transactional id of the one before it. So its first request fences that one, and aborts
-  the transaction that it left open.
+- A worker that starts has the transactional id of its predecessor, so that its first request fences the predecessor,
+  and aborts the transaction that it left open.
 
 - It owns its partitions for the group with the number of its start, which severs the owner before it.
 
@@ -83,7 +83,7 @@ class Worker:
         """
         owned = [f"{self._source}/{partition}" for partition in self._partitions]
         with (
-            # In this order: once the producer is there, the worker before this one can commit nothing more.
+            # The order matters: once the producer exists, the worker before this one can commit nothing more.
             self._client.transactional_producer(transactional_id) as producer,
             self._client.own(owned, group=GROUP, generation=generation, lease_ms=LEASE_MS) as owner,
         ):

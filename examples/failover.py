@@ -3,10 +3,11 @@
 Each region is a ``fenceline dev`` of its own, with its own directory. A writer in each region writes into the same
 topic, and each region takes the records of the other two. One consumer reads all of them, in region a:
 
-- a is killed with kill -9, amid the traffic. After 10 s without an answer the consumer goes on in b. What it had
-  acknowledged in a it does not show again.
+- a is killed with kill -9, amid the traffic. After 10 s without an answer the consumer goes on in b, and does not show
+  again what it had acknowledged in a.
 
-- a comes back on its directory. It takes what it missed, and the others take what it had not passed on.
+- a comes back on its directory. It takes the records that it missed, and the others take those that a had not passed
+  on.
 
 - An operator sets the active region to a, and the consumer goes back at once.
 

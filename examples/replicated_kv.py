@@ -4,8 +4,8 @@ Three processes follow one log. Each waits for exclusive access (WaitForExclusiv
 writes; all of them apply the log's records in its order.
 
 The driver lets clients write all the time. It kills the leader with kill -9, and a second process takes over. It stops
-that one with SIGSTOP in the middle of its writes, and a third takes over. It then continues the stopped process, which
-still believes that it leads.
+the second process with SIGSTOP in the middle of its writes, and a third one takes over. It then continues the stopped
+process, which still believes that it leads.
 
 The driver checks that no acknowledged write is lost, and that all replicas end equal. None of the stopped leader's late
 writes may be in the log. No process here votes or agrees with another: the log's single order decides.
@@ -84,7 +84,7 @@ class Node:
                     on_fenced=lambda _, fenced=fenced: fenced.set(),
                 )
             except FencelineError:
-                # This process was stopped for longer than its place in the queue lives: it queues again.
+                # This process was stopped for longer than its place in the queue lives, so it queues again.
                 time.sleep(0.05)
                 continue
             claim = producer.claim

@@ -3,13 +3,13 @@
 The job reads every reading, keeps a total per sensor, and writes each total out. It may be started twice. It may be
 stopped, and continued long after another start has taken its place. Still each reading is in the output once, in order:
 
-- Each start owns the input for the group, so no other process may read or commit as the group. It also owns the output
-  for writing. Both are owned with the start's generation.
+- Each start owns the input for the group, so that no other process may read or commit as the group, and the output for
+  writing. It owns both with its generation.
 
-- A higher generation severs the one before, wherever it is in its work; a lower one is refused.
+- A higher generation severs the previous owner, wherever it is in its work; a lower one is refused.
 
-- Each output record carries the offset of its reading. The owner of the output sees all that can ever be in it, so its
-  last record says where to go on. Nothing has to be committed in two places at once.
+- Each output record carries the offset of its reading. Because the owner of the output sees all that can ever be in it,
+  the last output record says where to go on, and nothing has to be committed in two places at once.
 
 The driver starts generation 1, and severs it by generation 2 in the middle of its work. It stops generation 2 with
 SIGSTOP, and starts generation 3. It then continues generation 2, and starts generation 1 once more.
@@ -51,7 +51,7 @@ def work(client: Client, source: str, target: str, generation: int, end: int) ->
     """
     with (
         client.session(lease_ms=LEASE_MS) as session,
-        # Severing is one write: once the first of these is answered, the old reader cannot write either.
+        # Severing is one write, so that once the first of these is answered, the old reader cannot write either.
         client.own(f"{source}/0", group=GROUP, generation=generation, session=session),
         client.own(f"{target}/0", generation=generation, session=session) as writing,
         client.producer(target, owner=writing, linger_ms=0) as producer,

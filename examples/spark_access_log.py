@@ -37,7 +37,7 @@ from fenceline_spark import java
 FENCELINE = ".venv/bin/fenceline"
 DATA = Path(__file__).parent / "data" / "apache_access.log.gz"
 LINES, COUNTS = "access-log", "requests-by-hour"
-PARTITIONS = 4  # of the lines, dealt as to four web servers
+PARTITIONS = 4  # the lines are dealt as to four web servers
 LINES_AT_ONCE = 100
 KINDS = ("page", "image", "style", "feed", "file")
 MIB = 1024 * 1024
@@ -57,7 +57,7 @@ Counts = dict[tuple[str, str], dict[str, int]]  # by hour and kind
 
 @dataclass
 class Run:
-    """What one driver did."""
+    """The result of one driver."""
 
     number: int
     batches: int = 0
@@ -68,7 +68,7 @@ class Run:
 
 @dataclass
 class Found:
-    """What the second topic has, as a reader of committed records gets it."""
+    """The content of the second topic, as a reader of committed records gets it."""
 
     counts: Counts = field(default_factory=dict)
     driver_of: dict[str, int] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def produce(client: Client, lines: Sequence[bytes]) -> None:
         for at in range(0, len(dealt), LINES_AT_ONCE):
             records = [Record(line, timestamp=ms_of(time_of(line))) for line in dealt[at : at + LINES_AT_ONCE]]
             client.produce(LINES, partition, records)
-    # An hour comes out once the watermark has passed its end. So a log that ends needs one event after its end.
+    # An hour comes out once the watermark has passed its end, so a log that ends needs one event after its end.
     closing = max(map(time_of, lines)) + timedelta(hours=2)
     client.produce(LINES, 0, [Record(b"end of log", timestamp=ms_of(closing))])
     show_result("produced", f"{len(lines):,} lines into {PARTITIONS} partitions of {LINES}")

@@ -1,7 +1,8 @@
 """The demo's query: a topic of access-log lines, counted by the hour and written once into another topic.
 
-It is a program of its own, which knows nothing of the demo: ``python examples/spark_counting_job.py URL CHECKPOINT``.
-Ended in any way, it goes on from its checkpoint when it is started again. It ends when all lines are counted.
+The query is a program of its own, which knows nothing of the demo:
+``python examples/spark_counting_job.py URL CHECKPOINT``. However it ended, it goes on from its checkpoint when it is
+started again. It ends when all lines are counted.
 
 Each batch that Spark has done is a line of JSON on stdout.
 """
@@ -20,7 +21,7 @@ from fenceline_spark import java
 LINES, COUNTS = "access-log", "requests-by-hour"
 LINES_IN_BATCH = 1_000
 REQUEST = r'^\S+ \S+ \S+ \[[^\]]+\] "\S+ (\S+)[^"]*" (\d{3}) (\d+|-)'
-KINDS = {  # of what was asked for, by its path; the first that matches
+KINDS = {  # a request is of the first kind whose pattern matches its path
     "image": r"(?i)\.(png|jpe?g|gif|ico|svg)$",
     "style": r"(?i)\.(css|js)$",
     "file": r"(?i)\.(gz|jar|mp4|pdf|rpm|tar|tgz|zip)$",

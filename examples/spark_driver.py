@@ -1,7 +1,7 @@
 """A driver of Spark whose requests pass a gate, which kills it at the moment that was chosen.
 
-Rule: the moment is a request, never a time. The gate holds that request until the driver is dead, so each run of the
-demo is killed at the same points.
+Rule: the moment is a request, and never a time. The gate holds that request until the driver is dead, so that each run
+of the demo is killed at the same points.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the examples with several processes share: a server, and children that speak JSON lines.
+"""The stage of the examples with several processes: a server, and children that speak JSON lines.
 
 Rule: every process that a stage started ends with it, even one that was stopped by a signal.
 """

@@ -1,9 +1,9 @@
-"""What Lambda starts: a module for each function, which names its handler.
+"""The functions that Lambda starts: a module for each, which names its handler.
 
 Rule: each module imports all that its function's requests need, and opens the stores, before the first request comes.
-What ends and admits transactions is imported by ``transactions`` alone. In the other functions only some requests need
-it, and all cold starts would take a twentieth longer. There the first such request imports it. Topics in several
-regions are another such case: what they need is imported by ``replicator`` alone.
+There are two exceptions. The modules that end and admit transactions are imported up front by ``transactions`` alone,
+and those of topics in several regions by ``replicator`` alone. In the other functions the first request that needs them
+imports them, because only some requests do, and all cold starts would take a twentieth longer.
 """
 
 FUNCTIONS = ("produce", "read", "admin", "subscriptions", "sessions", "transactions", "sweeper", "compactor")

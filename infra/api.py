@@ -24,8 +24,8 @@ from infra.context import Deployment
 from infra.logs import log_group
 from infra.nag import accept
 
-# Which request, its outcome and its caller. There is no path, since topics may be named for customers, and no query,
-# since it may name sessions.
+# Which request, its outcome and its caller. There is no path, because topics may be named for customers, and no
+# query, because it may name sessions.
 _ACCESS_LOG = {
     "request_id": "$context.requestId",
     "time": "$context.requestTimeEpoch",
@@ -57,7 +57,7 @@ class Api(Construct):
                 f"{name}-integration",
                 function,
                 payload_format_version=apigateway.PayloadFormatVersion.VERSION_2_0,
-                scope_permission_to_route=False,  # one permission for all routes, since a policy has no room for forty
+                scope_permission_to_route=False,  # one permission for all routes, because a policy can't hold forty
             )
             for name, function in functions.items()
         }

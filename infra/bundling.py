@@ -1,12 +1,13 @@
 """The functions' code: one directory with all that they need, made by pip, without docker.
 
-Rule: the same source and the same constraints give the same bytes, whenever and wherever the bundle is made. Every
-version is pinned (constraints.txt). What depends on the making is left out: pip's records, and the times of compiled
-files. So the hash of the asset changes when the functions do, or when the Python that compiles them does. Only a Python
-of Lambda's version can compile them. Where there is none, each cold start compiles.
+Rule: the same source and the same constraints give the same bytes, whenever and wherever the bundle is made, so that
+the hash of the asset changes only when the functions do, or the Python that compiles them. Every version is pinned
+(constraints.txt), and pip's records and the times of compiled files are left out, because they depend on the making.
+Only a Python of Lambda's version can compile the modules; without one, each cold start compiles.
 
-All functions share one bundle, except for those that ask peers: theirs has more, which no other cold start should have
-to fetch. What each may do is its role's business, what each imports its handler's. Lambda loads only what is imported.
+All functions share one bundle, except for those that ask peers, whose bundle has more, which no other cold start should
+have to fetch. A function's role decides what it may do, and its handler what it imports. Lambda loads only what is
+imported.
 
 Not here: memory, time and settings of the functions (``functions``).
 """
@@ -32,7 +33,7 @@ from infra.context import Target
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 
-# What the handlers import beside our own packages. pip adds the dependencies of these.
+# Packages that the handlers import beside our own. pip adds their dependencies.
 REQUIREMENTS = ("aiokafka", "aws-lambda-powertools", "aws-xray-sdk", "botocore", "cramjam", "google-crc32c", "obstore")
 FOR_PEERS = ("httpx",)  # by which peers are asked
 PYTHON = "3.13"
@@ -42,10 +43,10 @@ PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_24_aarch64", "manylinux2014_
 _OURS = (("lib/fenceline", "fenceline"), ("lib/fenceline_http", "fenceline_http"), ("functions", "functions"))
 # No function is a client, and none keeps its log in a directory.
 _NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client", "sqlite")
-# Of four hundred services botocore carries descriptions, 27 MB. X-Ray's is for the tracer.
+# botocore carries descriptions of four hundred services, 27 MB. X-Ray's is for the tracer.
 _SERVICES = {"dynamodb", "s3", "xray"}
 _SERVICES_FOR_PEERS = {"sqs", "ssm", "sts"}
-# Of aiokafka only its record codec is used; its client would be a third of the import time.
+# Only the record codec of aiokafka is used; its client would be a third of the import time.
 _AIOKAFKA = {"codec.py", "errors.py", "record", "util.py", "structs.py"}
 _POWERTOOLS_UTILITIES = {"__init__.py", "jmespath_utils"}  # imported by its logger
 _PLACE = "/var/task"  # Lambda's directory of the bundle, for tracebacks
@@ -146,7 +147,7 @@ def _environment() -> dict[str, str]:
 
 
 def _compile(directory: Path, target: Target) -> None:
-    """Compile every module, so that no cold start does: Lambda keeps nothing of what a process compiles.
+    """Compile every module, so that no cold start does, because Lambda keeps nothing of what a process compiles.
 
     A compiled file is never compared with its source, whose times are not the same twice.
     """

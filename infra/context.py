@@ -36,7 +36,7 @@ class BadContext(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What an application of EMR Serverless is made of.
+    """The parts of an application of EMR Serverless.
 
     Args:
         release: The label of a release of EMR whose Spark is 4.0 or newer.

@@ -1,7 +1,7 @@
-"""Compiled modules without their symbols: a third of their size, which no loader reads.
+"""Compiled modules without their symbols, which are a third of their size, and which no loader reads.
 
-Rule: what a process maps into its memory stays as it is, byte for byte. Only the section headers go, and what
-is after the last mapped byte. It works for every machine's modules, which the ``strip`` of this machine does not.
+Rule: the bytes that a process maps into its memory stay as they are. Only the section headers go, and what is after the
+last mapped byte. This works for every machine's modules, which the ``strip`` of this machine does not.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import struct
 from pathlib import Path
 
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, the least significant byte first
-# Where the file header has them.
+# Places in the file header.
 _PROGRAM_HEADERS, _PROGRAM_HEADER_SIZE, _SECTION_HEADERS, _SECTION_COUNT = 32, 54, 40, 60
-# Where a program header has them.
+# Places in a program header.
 _OFFSET, _SIZE = 8, 32
 
 

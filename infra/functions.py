@@ -135,7 +135,7 @@ class Function(Construct):
             log_group=log,
             tracing=lambda_.Tracing.ACTIVE if deployment.tracing else lambda_.Tracing.DISABLED,
             dead_letter_queue=dead_letters,
-            retry_attempts=0 if size.caller == "clock" else None,  # since the next run comes by itself
+            retry_attempts=0 if size.caller == "clock" else None,  # because the next run comes by itself
         )
         accept(self.function, "L1", "the bundle's compiled parts are built for Python 3.13, and tested with it")
         if deployment.tracing:

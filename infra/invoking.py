@@ -1,6 +1,6 @@
-"""Leave to call the API: requests as IAM names them.
+"""Statements of IAM that allow or refuse requests to the API.
 
-Rule: a star of IAM matches slashes, too. So a pattern may match more routes than the one that it was made of.
+Rule: a star of IAM matches slashes, too, so that a pattern may match more routes than the one that it was made of.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One dashboard and the alarms of a region. infra/README.md says of each alarm what it means and what to do.
+"""One dashboard and the alarms of a region. infra/README.md explains each alarm, and says what to do.
 
 Rule: an alarm is for what an operator should act upon.
 
@@ -24,7 +24,7 @@ from infra.context import Deployment
 from infra.replication import TRIES, ReplicationQueues, hidden
 
 LAG_MS = 300_000
-# After that a message that fails each time is a dead letter. A delay of our own is a minute at most.
+# A message that fails each time is a dead letter after that time. A delay of our own is a minute at most.
 UNREAD_S = TRIES * hidden("replicator").to_seconds()
 FIVE_MINUTES = cdk.Duration.minutes(5)
 HALF_HOUR = cdk.Duration.minutes(30)

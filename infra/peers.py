@@ -1,9 +1,9 @@
-"""The peers of a region: other regions that replicate its topics, and which name each of their resources has.
+"""The peers of a region, which are other regions that replicate its topics, and the names of their resources.
 
-Rule: every name that one region must know of another follows from the other's stack. So regions that are deployed
-together need to be told nothing, in whatever order they come. Only an API's address and a bucket's name are AWS's
-choice: the region itself publishes them in parameters, which its peers' functions read. For a region of another
-deployment or another account, ``-c peers`` says both.
+Rule: every name that one region must know of another follows from the other's stack, so that regions which are deployed
+together need no settings about each other, in whatever order they come. Only an API's address and a bucket's name are
+AWS's choice, so the region itself publishes them in parameters, which its peers' functions read. For a region of
+another deployment or another account, ``-c peers`` says both.
 
 Not here: what the resources are (``replication``).
 """

@@ -1,6 +1,6 @@
 """One region: its stores, its functions, its API, its schedules and its alarms, put together and granted.
 
-Rule: what each function may do is written here, in one table, with the reason where it is not plain.
+Rule: one table here has what each function may do, with the reason where it is not plain.
 """
 
 from __future__ import annotations
@@ -130,13 +130,13 @@ class RegionalStack(cdk.Stack):
             service=self.stack_name,
             log_level=self._deployment.log_level,
             tracing=self._deployment.tracing,
-            aws_sdk="botocore",  # since boto3's session takes 5 % of a cold start, for profiles that no function has
+            aws_sdk="botocore",  # boto3's session takes 5 % of a cold start, for profiles that no function has
             peers=tuple(peer.settings for peer in self._peers),
             queue=self.queues.pull.queue_url if self.queues else "",
         )
         may = self._may()
         names = (*FUNCTIONS, *WITH_PEERS) if self._peers else FUNCTIONS
-        # What peers, and their policies, know by name.
+        # Roles that peers, and their policies, know by name.
         known = {"notifier": NEWS, "replicator": PULL, "admin": ADMIN} if self._peers else {}
         return {
             name: Function(
@@ -221,7 +221,7 @@ class RegionalStack(cdk.Stack):
         if queues is None:
             return {}
         return {
-            # Which topic a segment belongs to, and which regions that names, is said by the topic's object.
+            # The topic's object says which topic a segment belongs to, and which regions the topic names.
             "notifier": [
                 *store.reads("topic"),
                 *queues.reads(queues.news),
@@ -241,7 +241,7 @@ class RegionalStack(cdk.Stack):
         }
 
     def _asks_peers(self) -> list[iam.PolicyStatement]:
-        """Return leave to ask the peers: to take the role that each has for that, and to read where it is."""
+        """Return statements for asking the peers: to take the role that each has for that, and to read its address."""
         roles = [peer.role for peer in self._peers]
         parameters = [arn for peer in self._peers for arn in peer.parameters]
         asked = (("sts:AssumeRole", roles), ("ssm:GetParameter", parameters))

@@ -1,11 +1,11 @@
-"""What a region with peers has beside the rest: two queues, a role for the peers, and the address that they read.
+"""The resources of a region with peers: two queues, a role for the peers, and the address that they read.
 
-Rule: a new segment is news. The bucket reports it to the queue ``news`` of its own region, since S3 reports nowhere
-else. The notifier turns it into one message per partition for the queue ``pull`` of each peer, and for its own. The
-replicator reads ``pull``. A message that fails five times becomes a dead letter. A lost message costs time, and no
-record: the schedule finds what is due ("Triggers"). So only alarms say that a queue is not read, or not written.
+Rule: a new segment is news. The bucket reports it to the queue ``news`` of its own region, because S3 reports nowhere
+else. The notifier turns the news into one message per partition for the queue ``pull`` of each peer, and for its own.
+The replicator reads ``pull``. A message that fails five times becomes a dead letter. A lost message costs time and no
+record, because the schedule finds what is due ("Triggers"), so only alarms say that a queue is not read or not written.
 
-The queues promise no order and may deliver twice. Nothing depends on either: what was taken is said by the log (I18).
+The queues promise no order and may deliver twice. Nothing depends on either, because the log says what was taken (I18).
 
 Not here: which regions are peers (``peers``); what the functions do (``functions/replication``).
 """
@@ -34,11 +34,11 @@ from infra.peers import PeerReference
 
 REPLICATE_MINUTES = 1
 TRIES = 5
-# Of messages in one call: the replicator runs over their partitions side by side.
+# Messages in one call, over whose partitions the replicator runs side by side.
 _BATCH = 10
-# Calls of one queue's function at once: a flood of one region leaves the account's concurrency to the others.
+# Calls of one queue's function at once, so that a flood of one region leaves the account's concurrency to the others.
 _CALLS_AT_ONCE = 100
-# What a peer may ask of us, and nothing else.
+# The only requests that a peer may send to us.
 _GRANTED = ("/v1/health", "/v1/topics/{topic}", "/v1/topics/{topic}/partitions/{partition}/segments")
 
 
@@ -76,12 +76,12 @@ class ReplicationQueues(Construct):
             self.pull.add_to_resource_policy(self._sent_by(peer))
 
     def reads(self, queue: sqs.IQueue) -> list[iam.PolicyStatement]:
-        """Return leave to take messages from a queue. Lambda takes them, as the function."""
+        """Return a statement that allows taking messages from a queue. Lambda takes them, as the function."""
         actions = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
         return [iam.PolicyStatement(actions=actions, resources=[queue.queue_arn])]
 
     def sends(self, *queues: str) -> list[iam.PolicyStatement]:
-        """Return leave to send to our own queue ``pull``, and to these, by their ARNs."""
+        """Return a statement that allows sending to our own queue ``pull``, and to these, by their ARNs."""
         return [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.pull.queue_arn, *queues])]
 
     def feed(self, notifier: lambda_.IFunction, replicator: lambda_.IFunction) -> None:
@@ -102,13 +102,14 @@ class ReplicationQueues(Construct):
             queue_name=name,
             enforce_ssl=True,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
-            # Twice what a call may take: a message under work comes to no other call, and a failed one comes soon.
+            # Twice what a call may take, so that a message under work comes to no other call, and a failed one comes
+            # again soon.
             visibility_timeout=hidden(function),
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=TRIES),
         )
 
     def _sent_by(self, peer: PeerReference) -> iam.PolicyStatement:
-        """Return leave for a peer's notifier. As a principal its role would have to exist before this queue does."""
+        """Return a statement for a peer's notifier, by its account, because a role as principal would have to exist."""
         return iam.PolicyStatement(
             sid="NewsOf" + "".join(part.capitalize() for part in peer.settings.name.split("-")),
             principals=[iam.AccountPrincipal(peer.account)],
@@ -146,7 +147,7 @@ def report_segments(bucket: s3.Bucket, queue: sqs.Queue) -> None:
 
 
 class ForPeers(Construct):
-    """What the peers use of this region: its address, its bucket, and a role that may ask what a replicator must know.
+    """The resources of this region that peers use: its address, its bucket, and a role for a replicator's requests.
 
     Args:
         stack: The name of this stack, with which the names begin.
@@ -177,7 +178,7 @@ class ForPeers(Construct):
             string_value=bucket.bucket_name,
             description="Where fenceline's segments are in this region, for its peers, which fetch them nowhere else",
         )
-        # The session's name says which peer asks: so each may take the role under its own name alone, beside the one
+        # The session's name says which peer asks, so each may take the role under its own name alone, beside the name
         # that older versions use.
         trusted = [
             iam.AccountPrincipal(peer.account).with_conditions(

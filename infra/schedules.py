@@ -1,7 +1,7 @@
-"""What runs without a request: the sweeper each minute, the compactor four times an hour.
+"""The functions that run without a request: the sweeper each minute, the compactor four times an hour.
 
-Rule: a run that fails is not repeated. The next one comes anyway, and continues where the last one stopped. A run that
-failed, or could not be started, leaves a dead letter, and an alarm.
+Rule: a run that fails is not repeated, because the next run comes anyway, and continues where the last one stopped. A
+run that failed, or could not be started, leaves a dead letter, and an alarm.
 """
 
 from __future__ import annotations

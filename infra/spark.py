@@ -1,7 +1,7 @@
-"""Where jobs of Spark run on AWS: an application of EMR Serverless, and a role for its jobs.
+"""Spark on AWS: an application of EMR Serverless, and a role for its jobs.
 
 Rule: a job reaches the log as every client does, by signed requests and by the URLs in their answers. Its role has no
-leave for the log's bucket or table.
+access to the log's bucket or table.
 
 Rule: between jobs nothing runs, and nothing is paid but what the bucket keeps.
 
@@ -28,7 +28,7 @@ from infra.invoking import grant
 from infra.nag import accept
 from infra.spark_requests import REQUESTS
 
-# Of all jobs at once: a mistake costs at most this. A job of more waits.
+# The bound of all jobs together, so that a mistake costs at most this. A job that needs more waits.
 MAXIMUM = emr.CfnApplication.MaximumAllowedResourcesProperty(cpu="32 vCPU", memory="128 GB", disk="640 GB")
 IDLE_MINUTES = 5
 PYTHON = "./environment/bin/python"
@@ -75,7 +75,7 @@ class Spark(Construct):
         self.role = self._role(environment_arn, api)
 
     def _bucket(self, deployment: Deployment) -> s3.Bucket:
-        """Return the jobs' own bucket. A checkpoint that is lost may cost a query its place, so it is kept, too."""
+        """Return the jobs' own bucket, kept as the log's is, because a lost checkpoint may cost a query its place."""
         bucket = s3.Bucket(
             self,
             "Bucket",
@@ -101,7 +101,7 @@ class Spark(Construct):
         return asset.s3_object_url, asset.bucket.arn_for_objects(asset.s3_object_key)
 
     def _defaults(self, environment_url: str, api: apigateway.HttpApi) -> dict[str, str]:
-        """Return what each job starts with: the packed Python, the service's URL, and what requests are signed for."""
+        """Return the settings of each job: the packed Python, the service's URL, and the region of signatures."""
         region = cdk.Stack.of(self).region
         return {
             "spark.archives": f"{environment_url}#environment",

@@ -1,6 +1,6 @@
-"""What jobs of Spark ask of the API, which is all that their role may ask.
+"""The requests of Spark's jobs to the API, which are all that their role may send.
 
-Rule: nothing here makes, changes, trims or deletes a topic, or forgets a version. Data comes by URLs in the answers.
+Rule: no request here makes, changes, trims or deletes a topic, or forgets a version. Data comes by URLs in the answers.
 
 Not here: the role (``spark``), which needs Node to be imported.
 """

@@ -1,9 +1,9 @@
-"""The bucket and the table: the only things of a region that can't be made anew.
+"""The bucket and the table: the only things of a region that can't be made again.
 
-Rule: the stores' own policies, too, keep what the protocol depends on, whatever credentials a program has. An object of
-the log is created once (I1), and only the collector deletes (I6).
+Rule: the stores' own policies keep what the protocol depends on, whatever credentials a program has: an object of the
+log is created once (I1), and only the collector deletes (I6).
 
-Not here: which function gets which leave (``regional_stack``).
+Not here: what each function may do (``regional_stack``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Storage(Construct):
         self.bucket = s3.Bucket(
             self,
             "Bucket",
-            versioned=False,  # since nothing is overwritten, and what is collected should be gone
+            versioned=False,  # because nothing is overwritten, and what is collected should be gone
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             encryption=s3.BucketEncryption.S3_MANAGED,
@@ -81,26 +81,26 @@ class Storage(Construct):
             self.bucket.add_to_resource_policy(self._delete_by(collectors))
 
     def reads(self, *prefixes: str) -> list[iam.PolicyStatement]:
-        """Return leave to read objects with these prefixes, and to list: else S3 answers 403 for an absent key."""
+        """Return statements that allow reading these prefixes, and listing, without which S3 answers 403, not 404."""
         return [
             iam.PolicyStatement(actions=["s3:GetObject"], resources=self._objects(prefixes)),
             iam.PolicyStatement(actions=["s3:ListBucket"], resources=[self.bucket.bucket_arn]),
         ]
 
     def creates(self, *prefixes: str) -> list[iam.PolicyStatement]:
-        """Return leave to create objects with these prefixes."""
+        """Return a statement that allows creating objects with these prefixes."""
         return [iam.PolicyStatement(actions=["s3:PutObject"], resources=self._objects(prefixes))]
 
     def deletes(self, *prefixes: str) -> list[iam.PolicyStatement]:
-        """Return leave to delete objects with these prefixes."""
+        """Return a statement that allows deleting objects with these prefixes."""
         return [iam.PolicyStatement(actions=["s3:DeleteObject"], resources=self._objects(prefixes))]
 
     def items(self, *actions: str) -> list[iam.PolicyStatement]:
-        """Return leave for actions on the table. A transaction needs the leave of each of its parts."""
+        """Return a statement that allows actions on the table. A transaction needs those of all of its parts."""
         return [iam.PolicyStatement(actions=[f"dynamodb:{one}" for one in actions], resources=[self.table.table_arn])]
 
     def deletes_items(self, *prefixes: str) -> list[iam.PolicyStatement]:
-        """Return leave to delete items whose partition key begins with one of these and a slash, and no others."""
+        """Return a statement that allows deleting only items whose partition key is below one of these, by a slash."""
         conditions = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}/*" for prefix in prefixes]}}
         return [
             iam.PolicyStatement(
@@ -119,7 +119,7 @@ class Storage(Construct):
             accept(stack, finding, "a prefix is the narrowest there is: the objects' names are made while it runs")
 
     def _create_once(self) -> iam.PolicyStatement:
-        """Return the refusal of a put that would overwrite: none reaches the log (I1).
+        """Return the refusal of a put that would overwrite, so that none reaches the log (I1).
 
         S3 knows no other value of the header than ``*``.
         """

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.spark``: what Spark costs on fenceline, beside spark-sql-kafka and a broker, in one run.
+"""``python -m benchmarks.spark``: the cost of Spark on fenceline, beside spark-sql-kafka and a broker, in one run.
 
 Rule: both systems run on this machine from the first measurement to the last, and are measured by turns. The first
 rounds are not counted. A ratio is the median of the rounds' ratios.

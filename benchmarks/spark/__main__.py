@@ -25,7 +25,7 @@ PARTS = ("read", "write", "planning", "memory", "compaction")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured.
+    """The sizes of the measurements.
 
     Args:
         warm, rounds: How many rounds come first and are not counted, and how many are.

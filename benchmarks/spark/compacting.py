@@ -1,6 +1,6 @@
 """A partition with many records of each key: one worker reads it, then Spark and the core compact it.
 
-Rule: it lies in a directory of its own. Each compaction gets a copy of it, so none finds the view of another.
+Rule: the partition is in a directory of its own, and each compaction gets a copy, so that none finds another's view.
 """
 
 from __future__ import annotations

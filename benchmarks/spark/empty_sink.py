@@ -1,4 +1,4 @@
-"""A sink in Python that takes rows and keeps none: what a sink in Python costs before it does anything.
+"""A sink in Python that takes rows and keeps none, for the least cost of a sink in Python.
 
 Not here: Spark's own empty sink, which never leaves Java (``noop``).
 """

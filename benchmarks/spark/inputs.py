@@ -26,7 +26,7 @@ BATCH_BYTES = 1_000_000  # a producer's, before compression
 KIB = 1024
 FILES = 2  # in a DataFrame, with a task each
 COLUMNS = "key binary, value binary"
-# What a producer of Kafka needs to make batches as large; its default is 16 KiB.
+# Settings by which a producer of Kafka makes batches as large; its default is 16 KiB.
 LARGE_BATCHES = {"kafka.batch.size": "1000000", "kafka.linger.ms": "50"}
 _FIELDS_BYTES = 16  # in a record, at most, beside its key and value
 

@@ -1,6 +1,6 @@
-"""Two or more ways of doing the same, by turns in one run.
+"""Measurements of two or more ways of doing the same, by turns in one run.
 
-Rule: the first rounds are not counted, since Java compiles what it meets often. In each round every way has its turn.
+Rule: the first rounds are not counted, because Java compiles what it meets often. In each round every way has its turn.
 """
 
 from __future__ import annotations

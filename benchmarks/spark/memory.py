@@ -1,6 +1,7 @@
-"""How much memory the worker that reads one long partition holds, and whether it grows with the rows.
+"""The memory of the worker that reads one long partition, and whether it grows with the rows.
 
-Rule: it is the largest of all Python workers of the session. What a worker shares with others counts in full.
+Rule: the largest of all Python workers of the session is measured. Memory that a worker shares with others counts in
+full.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How long a read of many small segments takes to plan, against one of a few.
+"""The time to plan a read of many small segments, against a read of a few.
 
-Rule: the planner, the service and its stores are all in this process. So its CPU time is all that planning costs.
+Rule: the planner, the service and its stores are all in this process, so that its CPU time is all that planning costs.
 """
 
 from __future__ import annotations

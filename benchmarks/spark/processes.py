@@ -1,7 +1,7 @@
 """The CPU time of a tree of processes, as Linux reports it in ``/proc``.
 
-Rule: a process that has ended counts by its parent, which has waited for it. One whose parent ended first is lost with
-what it used since the last look. What it had used before is not taken from the others.
+Rule: a process that has ended counts by its parent, which has waited for it. If the parent ended first, the process is
+lost with the time that it used since the last look, and the time that it had used before stays counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rival: Apache Kafka on this machine, and Spark's connector to it.
 
-Rule: the broker has its distribution's own settings, and the connector its defaults, but where a row of the table says
+Rule: the broker has its distribution's own settings, and the connector its defaults, unless a row of the table says
 otherwise.
 """
 

@@ -1,4 +1,4 @@
-"""All that takes part in a run: the session of Spark, the service, and the rival where there is one."""
+"""The systems of a run: the session of Spark, the service, and the rival where there is one."""
 
 from __future__ import annotations
 

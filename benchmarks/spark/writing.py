@@ -3,8 +3,8 @@
 Rule: the rows are reviews in Parquet files, each batch as many files as there are cores. A stream's trigger reads the
 files of one batch.
 
-Rule: a stream's time is that of its triggers, without the start of the query. A trigger writes Spark's own logs of the
-batch, too.
+Rule: a stream's time is that of its triggers, without the start of the query. It includes Spark's own logs of the
+batch, because a trigger writes them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DELIVERIES = ("exactly-once", "at-least-once")
 FEW, MANY = (1.0, 1.2), (0.7, 1.2)
 MANY_ROWS = 100_000
 TOPIC = "written"
-# What no sink can be faster than; and what no sink in Python can.
+# The bounds of any sink, and of any sink in Python.
 EMPTY = {"Spark's empty sink": "noop", "an empty sink in Python": empty_sink.NAME}
 
 Writing = Callable[[Any], Any]  # a DataFrame's writer, with its format and its options

@@ -1,6 +1,6 @@
 """The messages of the two queues: news of the bucket, and partitions to look at.
 
-Rule: a message is a hint. It says where to look, and never what was written. So an old, lost or repeated message
+Rule: a message is a hint, which says where to look and never what was written, so that an old, lost or repeated message
 changes nothing that is stored (I18). A partition goes by its topic's name, because a topic has an id of its own in
 each region.
 
@@ -82,8 +82,7 @@ def _is_possible(topic: str, partition: int) -> bool:
 def segments_in(body: str, bucket: str) -> set[tuple[str, int]]:
     """Return the partitions (topic_id, partition) that S3 reports new segments of.
 
-    Other objects, and other buckets of the account, are passed over. So is the message that S3 sends when the setting
-    is made.
+    Other objects, other buckets of the account, and the message that S3 sends when the setting is made are passed over.
 
     Raises:
         ValueError: It is no message of S3.

@@ -1,12 +1,12 @@
-"""The replicator: it looks at partitions that a message names, or that the schedule finds.
+"""The replicator, which looks at partitions that a message names, or that the schedule finds.
 
-Rule: a message ends when its partition was looked at, also if nothing could be taken. Work that is due later is one
-delayed message to itself. A message that cannot be read, or whose partition fails, comes again, and becomes a dead
-letter after five times. So does the message of a call that died: what it left is found by the next.
+Rule: a message is done when its partition was looked at, even if nothing could be taken. For work that is due later the
+replicator sends itself one delayed message. A message that cannot be read, whose partition fails, or whose call died,
+comes again, and becomes a dead letter after five times. The next call finds the work that a dead one left.
 
 Rule: the schedule sends messages and takes nothing itself, so that many calls share the work. Each minute it names a
-fifth of all partitions. So a record whose news were lost arrives within five minutes. It also names all partitions of
-topics with a replicated subscription, since an acknowledgement makes no news.
+fifth of all partitions, so that a record whose news were lost arrives within five minutes, and all partitions of topics
+with a replicated subscription, because an acknowledgement makes no news.
 
 Not here: what a look does (``fenceline.regions``).
 """
@@ -31,11 +31,11 @@ from functions.replication.messages import Event, Queues
 from functions.telemetry.observed import text_of
 
 _LOOK_MINUTES = 5  # between two looks at a partition of which no message came
-_PLACES_MAX = 10_000  # of which one process knows when it sent a delayed message
+_PLACES_REMEMBERED_MAX = 10_000  # with the time of the last delayed message, in one process
 
 
 class PullResult(NamedTuple):
-    """What one look at a partition came to.
+    """The outcome of one look at a partition.
 
     Args:
         took: How many records it took.
@@ -65,7 +65,8 @@ class Replicating:
     def run(self, event: Event, _context: object, service: Service) -> dict[str, Any]:
         """Look at the partitions that a batch of messages names, or send messages for those that are due.
 
-        What a partition fails with, documented or not, is reported and never raised: only its own messages come again.
+        An error of a partition, documented or not, is reported and never raised, so that only its own messages come
+        again.
 
         Raises:
             FencelineError, StoreFact: The own queue took no messages, so that all messages of the batch come again. Or
@@ -119,7 +120,8 @@ class Replicating:
     def _send_later(self, context: Context, queues: Queues, wanted: Mapping[TopicPartition, int]) -> None:
         """Send the delayed messages that name partitions again.
 
-        None is sent where one is on its way that comes in time. Else each look at a busy partition would add a message.
+        No message is sent if one that comes in time is on its way, because each look at a busy partition would
+        otherwise add a message.
         """
         later: dict[int, list[TopicPartition]] = defaultdict(list)
         for place, next_ms in wanted.items():
@@ -130,7 +132,7 @@ class Replicating:
         for delay_s, places in later.items():
             at = context.instant()
             queues.own.send([messages.to_body(place) for place in places], delay_s=delay_s)
-            if len(self._delayed) >= _PLACES_MAX:
+            if len(self._delayed) >= _PLACES_REMEMBERED_MAX:
                 self._delayed.clear()
             self._delayed.update((place, (at, delay_s)) for place in places)
 

@@ -1,1 +1,1 @@
-"""What a schedule calls, and no request."""
+"""The work that a schedule starts, and no request."""

@@ -1,6 +1,6 @@
-"""Compaction: of the partition that the event names, or of all that are due.
+"""Compaction of the partition that the event names, or of all that are due.
 
-The rule: what is too large for one function, or would not end within its time, is left and told, never begun.
+Rule: a compaction that is too large for one function, or would not end within its time, is reported and never begun.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The sweeper, called by a schedule: one bounded run. The next run goes on where this one stopped.
 
-Rule: a run ends well before the function's time does. The report names what went wrong with single partitions. A run
-fails only for damaged data, or for an error that no step should raise, so that an alarm reports it. Its numbers are
-metrics also then.
+Rule: a run ends well before the function's time does. Its report names what went wrong with single partitions. A run
+fails, so that an alarm reports it, only for damaged data or for an error that no step should raise. Its numbers are
+metrics even then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is measured of the functions, by name, once: the functions write it, dashboard and alarms read it.
+"""The names of the functions' metrics, which the functions write, and dashboard and alarms read.
 
-The rule: numbers, codes and names of functions only. No key, no value, and nothing of a request's body is ever told.
+Rule: metrics have numbers, codes and names of functions only, and never a key, a value, or a part of a request's body.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ NAMESPACE = "Fenceline"
 SERVICE = "service"  # the dimension of every metric: the stack's name
 CODE = "code"  # a second dimension, of REFUSALS_BY_CODE
 
-APPEND_MS = "AppendMs"  # of a produce request, as the function saw it
+APPEND_MS = "AppendMs"  # the duration of a produce request, as the function saw it
 CREATES = "CreateAttempts"
 LOST_RACES = "LostRaces"  # creates that found an object there
 CONFLICTS = "CreateConflicts"  # creates that met another under way
 DUPLICATES = "Duplicates"
-CHECKPOINT_AGE = "CheckpointAgeMs"  # of the partitions appended to; the oldest
+CHECKPOINT_AGE = "CheckpointAgeMs"  # the oldest among the partitions that were appended to
 REFUSALS = "Refusals"
 REFUSALS_BY_CODE = "RefusalsByCode"
 CONTENDED = "Contended"
@@ -22,10 +22,10 @@ CORRUPT_LOG = "CorruptLog"
 TRANSACTIONS_HANGING = "TransactionsHanging"  # open in a partition, and no coordinator will end them
 TRANSACTIONS_OVERDUE = "TransactionsOverdue"  # prepared, or past their time-out, for 5 minutes
 TRANSACTIONS_AHEAD = "TransactionsAhead"  # open, with a time that the store's clock has not shown yet
-REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, since the source deleted what was not taken
-OTHER_HISTORIES = "OtherHistories"  # links that stopped, since the source has another log than before
-REPLICATION_LAG_MS = "ReplicationLagMs"  # of the oldest record that was not taken, or since a silent peer answered
-UNSENT = "UnsentMessages"  # of the notifier, that a queue of a peer did not take
+REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, because the source deleted what was not taken
+OTHER_HISTORIES = "OtherHistories"  # links that stopped, because the source has another log than before
+REPLICATION_LAG_MS = "ReplicationLagMs"  # the age of the oldest record not taken, or the time since a peer answered
+UNSENT = "UnsentMessages"  # the notifier's messages that a peer's queue did not take
 
 # The members of the sweeper's report that are metrics, too, of the replicator's, and of the notifier's.
 OF_REPORTS = {

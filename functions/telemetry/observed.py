@@ -1,12 +1,12 @@
 """A function with its log lines, its metrics and, where that is set, its traces.
 
-Rule: what is reported is numbers, codes, routes and ids, as values. An error that is not documented is reported by its
-type and its place. Its text is never reported, because it may hold a key or a value. It goes on as such an error, so
-that Lambda counts it. The replicator alone keeps that of one partition in its report, and only the partition's messages
-fail.
+Rule: reports have numbers, codes, routes and ids, as values. An error that is not documented is reported by its type
+and its place, and never by its text, because the text may hold a key or a value. The error is then raised in this form,
+so that Lambda counts it. Only the replicator keeps an error of one partition in its report, and only the partition's
+messages fail.
 
-A produce request is one line of metrics, with the calls that it made to the stores. The line is in EMF: CloudWatch
-makes metrics of what is logged, and nothing is sent. Other requests are reported at DEBUG, and refusals at INFO.
+A produce request is one line of metrics, with the calls that it made to the stores. The line is in EMF, of which
+CloudWatch makes metrics, so that nothing is sent. Other requests are reported at DEBUG, and refusals at INFO.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunFailedError(Exception):
 
 
 class RequestTelemetry(NamedTuple):
-    """What is reported of one request.
+    """The reported facts of one request.
 
     Args:
         codes: Those of the errors in the response.
@@ -230,7 +230,7 @@ def text_of(error: Exception) -> str:
 
 
 def _traced(handle: Handler, service: Service) -> Handler:
-    """Return ``handle`` with traces where the settings ask for them: they cost 10 to 20 ms of each cold start."""
+    """Return ``handle`` with traces if the settings ask for them, because they cost 10 to 20 ms of each cold start."""
     if not service.settings.tracing:
         return handle
     from aws_lambda_powertools import Tracer

@@ -1,10 +1,10 @@
 """The record codec, loaded without the Kafka client that aiokafka loads beside it.
 
 Importing aiokafka's codec runs the whole package: its client, asyncio and packaging, which take as long as the codec.
-So the package counts as imported here without having run.
+So this module registers the package as imported without running it.
 
-Rule: a module of aiokafka that did not run does so as soon as a name is asked for that only it defines. No other code
-sees a difference. The functions' bundle leaves that client out, too.
+Rule: a module of aiokafka that was not run is run as soon as a name is asked for that only it defines, so that no other
+code sees a difference. The functions' bundle leaves that client out, too.
 """
 
 from __future__ import annotations

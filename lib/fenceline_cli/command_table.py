@@ -1,6 +1,7 @@
-"""The commands that exist, and the group that loads the module of the one that was asked for.
+"""The commands that exist, and the group that loads the module of the command that was asked for.
 
-Rule: listing a command does not load it. Its line in ``fenceline --help`` is here, its other help in its module.
+Rule: listing a command does not load it, because its line in ``fenceline --help`` is here. The rest of its help is in
+its module.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A right that a command holds, such as a lock: its lease, its owner's name, and its end.
 
-Rule: such a command gives its right back at the end, or says how it was lost.
+Rule: such a command gives its right back at the end, or says how the right was lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records to produce, from the lines of a file, plain or compressed, or of stdin.
 
-Rule: a line is a record as soon as its end was read, whatever comes later. A line that is no record stops the command,
-after all lines before it, and the error names its number. Nothing is guessed.
+Rule: a line is a record as soon as its end was read, whatever comes later. A line that is no record stops the command
+after all lines before it, and the error names the line's number. Nothing is guessed.
 """
 
 from __future__ import annotations

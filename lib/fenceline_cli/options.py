@@ -1,4 +1,4 @@
-"""Options that several commands share, and what commands make of them: a client, an answer, partitions.
+"""Options that several commands share, and the values that commands make of them: a client, an answer, partitions.
 
 Not here: the options that name stores (``stores``), and those of a single command.
 """
@@ -51,7 +51,7 @@ Session = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs; errors, too.")]
 IsSure = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
-# Copies of the client's own types, since importing them would load the client only to show help.
+# Copies of the client's own types, because importing them would load the client only to show help.
 InitialPosition = Literal["latest", "earliest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
@@ -74,7 +74,7 @@ signing_region: ContextVar[str | None] = ContextVar("signing_region", default=No
 
 
 def __getattr__(name: str) -> Any:
-    """Load the client when it is first asked for: that is most of a command's start."""
+    """Load the client when it is first asked for, because it is most of a command's start."""
     if name != "Client":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # httpx would import its own command line, and with it rich.

@@ -108,7 +108,7 @@ class RegionSilentError(RegionError):
     """The service of a region did not answer, or answered that it was not able to: trying again may help."""
 
 
-# True if this command was given --json. Set before its options are parsed, since parsing may fail.
+# True if this command was given --json. Set before its options are parsed, because parsing may fail.
 _is_json: ContextVar[bool] = ContextVar("is_json", default=False)
 
 
@@ -240,7 +240,7 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title:
     table = Table(title=title, title_justify="left")
     for n, column in enumerate(columns):
         is_number = bool(rows) and all(isinstance(row[n], int) for row in rows)
-        # Folded, since a name that is cut short can be given to no other command.
+        # Folded, because a name that is cut short can be given to no other command.
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         # As text: in a string rich would take what is in brackets for a style.

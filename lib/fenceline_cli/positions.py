@@ -1,6 +1,6 @@
 """Positions in a topic where a command begins or ends: ``earliest``, an offset, the last five, a time, an hour ago.
 
-Rule: a place is parsed before any request is sent, and then becomes an offset of each partition by its own request.
+Rule: a position is parsed before any request is sent, and becomes an offset in each partition by one request each.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Position:
 def _before_end(client: Client, topic: str, partition: int, count: int, isolation: Isolation) -> int:
     """Return the offset from which on a reader is shown the last ``count`` records, or the log start.
 
-    Markers and aborted records take offsets, too. So the log is read backwards until so many records are found.
+    Because markers and aborted records take offsets, too, the log is read backwards until so many records are found.
     """
     while True:
         bounds = client.offsets(topic, partition).bounds

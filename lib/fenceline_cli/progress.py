@@ -1,4 +1,4 @@
-"""Bars on stderr over things that are done one by one; nothing where stderr is no terminal."""
+"""Bars on stderr for steps that are done one by one; nothing where stderr is no terminal."""
 
 from __future__ import annotations
 

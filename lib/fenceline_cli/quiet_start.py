@@ -1,7 +1,7 @@
 """The loading of a program: Ctrl-C ends it at once, without a traceback of its imports.
 
-No garbage is collected meanwhile: hardly anything that is loaded is garbage, and looking for it takes a tenth of the
-time. What was loaded is never searched for garbage later, either.
+No garbage is collected meanwhile, because hardly anything that is loaded is garbage, and looking for it takes a tenth
+of the time. The loaded modules are never searched for garbage later, either.
 
 Rule: this module itself imports hardly anything.
 """

@@ -1,7 +1,7 @@
 r"""Records as lines on stdout: in a format that has a name, or by a template as kcat has them: ``%t %p %o %k %s\n``.
 
-Rule: a JSON line holds all of its record, and ``fenceline produce --json-lines`` makes the same record of it. Templates
-write keys and values as their bytes. They write a null as nothing, and its length as -1, as in kcat.
+Rule: a JSON line holds all of its record, and ``fenceline produce --json-lines`` makes the same record of the line.
+Templates write keys and values as their bytes, and a null as nothing with the length -1, as in kcat.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def region_url(text: str | RegionUrl) -> RegionUrl:
 def connect_to(named: RegionUrl, **given: Any) -> Client:
     """Return a client of the service of a region; ``given`` are further arguments of ``Client``.
 
-    If requests are signed, these are signed for that region of AWS. Where no region of AWS has its name, the option
-    --region says for which one.
+    If requests are signed, those to the client's region are signed for the region of AWS of the same name. Where AWS
+    has no region of that name, the option --region says for which one they are signed.
     """
     if signing_region.get() is not None and _OF_AWS.fullmatch(named.region):
         given["region"] = named.region

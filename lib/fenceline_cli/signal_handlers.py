@@ -1,6 +1,6 @@
 """The signals that a command hears while a block lasts, and the alarm that follows one of them.
 
-Not here: what a command does then; see ``Stop`` of ``produce`` and ``Signals`` of ``txn run``.
+Not here: what a command does after a signal; see ``Stop`` of ``produce`` and ``Signals`` of ``txn run``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SignalHandlers(ABC):
     HEARD: ClassVar[tuple[signal.Signals, ...]]
 
     def __enter__(self) -> Self:
-        # A signal that is ignored stays so: a shell ignores them for commands in the background.
+        # A signal that is ignored stays ignored, because a shell ignores them for commands in the background.
         heard = [number for number in self.HEARD if signal.getsignal(number) is not signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._hear) for number in heard}
         self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._end)

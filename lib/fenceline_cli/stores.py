@@ -1,4 +1,4 @@
-"""The stores that a command works on, a directory or a bucket and a table: named, opened and checked in one place.
+"""The stores that a command works on, a directory or a bucket and a table, named, opened and checked in one place.
 
 Rule: stores that can't be used are refused before anything is done, in one line that says what to do.
 """
@@ -62,7 +62,7 @@ def chosen(data: Path | None, objects: str, items: str, *, region: str = LOCAL) 
         )
     if data is not None and (objects or items):
         raise CommandError("two pairs of stores are named; give either --data, or --objects and --items")
-    # With local stores each append reads the topic's item, so a change of a topic holds at once, everywhere.
+    # With local stores each append reads the topic's item, so that a change of a topic holds at once, everywhere.
     item_age_ms = limits.ITEM_AGE_MS_MAX if data is None else 0
     try:
         return Settings(str(data) if data else "", region, item_age_ms, objects, items)
@@ -135,7 +135,7 @@ def _origin_of(context: Context, key: str) -> str | None:
 
 
 def rebuild_command(settings: Settings) -> str:
-    """Return the line that makes the items of these stores anew."""
+    """Return the command line that rebuilds the items of these stores."""
     if settings.is_embedded:
         options = ["--data", settings.data_dir]
     else:

@@ -1,6 +1,7 @@
 """Durations and sizes as people write them: ``7d``, ``30s``, ``2MiB``.
 
-Rule: a plain number keeps the unit that its place has always had. The error about an unknown unit lists the known ones.
+Rule: a number without a unit has the unit of its option or setting. The error about an unknown unit lists the known
+ones.
 """
 
 from __future__ import annotations

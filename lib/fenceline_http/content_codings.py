@@ -1,6 +1,6 @@
 """The content codings in which a request's body may come: gzip and zstd (RFC 9110, 8.4).
 
-Rule: what a body decodes to is bounded as a body is that comes as it is, so a small body can't cost much.
+Rule: a decoded body has the same bound as a body without a coding, so that a small body can't cost much.
 
 Not here: compressed record batches, which are stored as they come; see ``fenceline.format.compression``.
 """

@@ -1,8 +1,8 @@
 """From an event to the response of the route's handler.
 
-Rule: a request is an argument. Nothing of it is kept between calls, so that many threads may share a process. The local
-server has many threads, because only appends that wait together are grouped. An error that is not documented goes
-through to the caller: Lambda reports it.
+Rule: a request is an argument, and nothing of it is kept between calls, so that many threads may share a process. The
+local server has many threads, because only appends that wait together are grouped. An error that is not documented goes
+through to the caller, because Lambda reports it.
 
 Not here: what a function reports of its requests (`functions.telemetry`).
 """

@@ -1,7 +1,7 @@
 """The contract as a page for people, made of the served OpenAPI document.
 
-Rule: the page loads nothing and runs nothing, and every text of the document is escaped. What the document does not
-say, the page does not say.
+Rule: the page loads nothing and runs nothing, and every text of the document is escaped. The page says only what the
+document says.
 
 Not here: any text about an operation (`described`) or an error (`errors.TABLE`).
 """
@@ -268,7 +268,7 @@ def _inline(schema: Schema) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return text with what stands between backticks as code; escaped first."""
+    """Return text, escaped, with each part between backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 

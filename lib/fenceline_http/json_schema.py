@@ -71,7 +71,7 @@ def described(schema: Schema, text: str) -> Schema:
     return {**schema, "description": text} if text else schema
 
 
-# Of declared answers
+# Schemas of declared answers
 
 
 def of_type(hint: Any) -> Schema:

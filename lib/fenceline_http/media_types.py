@@ -1,7 +1,7 @@
-"""What a body is, and what an answer is wanted as.
+"""The media types of bodies and of answers.
 
-The rule: two media types are spoken, JSON in UTF-8 and version 2 of Kafka's record batches; no other body is taken.
-Where a path is for batches alone, these are plain bytes, too: generators of clients know no type of Kafka's.
+Rule: there are two media types, JSON in UTF-8 and version 2 of Kafka's record batches, and no other body is taken. On a
+path for batches alone these may also come as plain bytes, because generators of clients know no type of Kafka's.
 """
 
 from __future__ import annotations

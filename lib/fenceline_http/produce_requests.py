@@ -1,6 +1,6 @@
 """Requests to append, with the kinds of values that only these have: records, expected offsets, acks.
 
-Rule: a record's path is made only once the record is to blame, because this is the hot path.
+Rule: the path of a record in its request is made only once the record is to blame, because parsing is the hot path.
 """
 
 from __future__ import annotations
@@ -212,11 +212,11 @@ class BatchSession(Members):
 
 
 class _Expecting(Members):
-    """What a batch expects of the log (KIP-27).
+    """The offsets that a batch expects of the log (KIP-27).
 
     Attributes:
-        expectation: What the one or the other member says; ``check_expectation`` makes it, as the next.
-        expectation_name: That member's name.
+        expectation: The value of the member that was given; ``check_expectation`` sets it, and the name.
+        expectation_name: The name of that member.
     """
 
     expectation: Expected | None

@@ -1,7 +1,7 @@
 """A page of records as JSON, cut so that it passes the gateway.
 
-Rule: the JSON stays below 4 MiB, and ``position`` is that of the first record cut off (API.md, "Read"). Bytes that are
-not UTF-8 in a record before the cut turn the whole page to base64. A single record that is larger comes as base64.
+Rule: the JSON stays below 4 MiB, and ``position`` is that of the first record cut off (API.md, "Read"). The whole page
+is in base64 if a record before the cut has bytes that are not UTF-8, or if a single record is larger than the bound.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _as_text(records: Sequence[ReadRecord]) -> tuple[str, int, str]:
     if count < len(rows) or len(rows) == len(records):
         return _list(rows[:count]), count, "utf8"
     encoded, encoded_count = _as_base64(records)
-    # Where the cut for base64 leaves only text on the page, there is no need for it.
+    # If the cut for base64 leaves only text on the page, then base64 is not needed.
     if encoded_count > len(rows):
         return encoded, encoded_count, "base64"
     return _list(rows), count, "utf8"
@@ -82,7 +82,7 @@ def _list(rows: Sequence[str]) -> str:
 
 
 def _row(record: ReadRecord, to_json_text: ToJsonText) -> str:
-    """Return a record as JSON. It is written out here: a general encoder takes twice as long, most of it for values."""
+    """Return a record as JSON, written out because a general encoder takes twice as long, most of it for values."""
     key = "null" if record.key is None else to_json_text(record.key)
     value = "null" if record.value is None else to_json_text(record.value)
     headers = ",".join([_header(name, value, to_json_text) for name, value in record.headers])

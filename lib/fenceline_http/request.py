@@ -1,10 +1,10 @@
 """One HTTP request, out of the event that a gateway makes of it.
 
 Rule: an event is that of an HTTP API, payload version 2.0. The gateway has decoded ``rawPath``, and writes the names of
-headers in lower case. One addition: ``"isRaw": true`` says that a caller in the same process sent the event. Its
-``body`` is ``bytes``, and the response's body may be ``bytes``, too. That saves both sides base64.
+headers in lower case. There is one addition: ``"isRaw": true`` says that a caller in the same process sent the event.
+The event's ``body`` is then ``bytes``, and the response's body may be ``bytes``, too, which saves both sides base64.
 
-Not here: what a request must have (`declared`), and which route it takes (`routes`).
+Not here: what a request must have (`request_schema`), and which route it takes (`routes`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARTITION_DIGITS_MAX = 9
 def event_ms(event: Event) -> int:
     """Return when a request came about, by the clock of the gateway that sent it; 0 if the event does not say.
 
-    It is a clock for the log, and no part of the request: a value that makes no sense refuses nothing.
+    The time is a clock for the log, and no part of the request, so a value that makes no sense refuses nothing.
     """
     sent = event.get("requestContext", {}).get("timeEpoch", 0)
     return sent if type(sent) is int else 0
@@ -126,7 +126,7 @@ class Request:
 
     @property
     def media(self) -> Media:
-        """What the body is.
+        """The media type of the body.
 
         Raises:
             UnsupportedMediaTypeError: It is nothing that any request may send.

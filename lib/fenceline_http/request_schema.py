@@ -1,7 +1,7 @@
 """Requests as classes that are declared member by member.
 
 Rule: a declaration is the only statement of what a request has. The parser, the JSON Schema and the parameters of the
-OpenAPI operation are made of it.
+OpenAPI operation are made of the declaration.
 
 A class has a line for each member::
 
@@ -11,10 +11,10 @@ A class has a line for each member::
 
         def check(self) -> None: ...  # what no single member is to blame for
 
-Members are judged in the order of the lines, those of a base class last. Then come names that are not declared, then
+Members are judged in the order of the lines, those of a base class last, then names that are not declared, and then
 ``check``. Null for an optional member is the member left out.
 
-Not here: how a value is parsed (`fields`), and which operation takes the request (`routes`).
+Not here: how a value is parsed (`value_kinds`), and which operation takes the request (`routes`).
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Members:
 
     members: ClassVar[tuple[tuple[str, RequestMember], ...]] = ()
     names: ClassVar[frozenset[str]] = frozenset()
-    # What a request with an empty query is: one object for all such requests, which no handler may change. None if an
-    # empty query is refused. None for bodies, too: each is parsed.
+    # The one object of all requests with an empty query, which no handler may change. It is None if an empty query is
+    # refused, and for bodies, because each body is parsed.
     bare: ClassVar[Members | None] = None
 
     def __init_subclass__(cls) -> None:

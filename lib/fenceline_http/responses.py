@@ -1,7 +1,8 @@
 """Results as responses: status, headers in lower case, body.
 
-Rule: the names of members and the statuses are those of API.md, and nothing is decided here. Errors leave by `problem`
-alone. The types of results are imported for their names only, so that a cold start imports no other function's results.
+Rule: the names of members and the statuses are those of API.md, and nothing is decided here. Errors become responses by
+`problem` alone. The types of results are imported for type checkers only, so that a cold start imports no other
+function's results.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def place(topic: str, partition: int) -> dict[str, Any]:
     return {"topic": topic if len(topic) <= longest else topic[:longest] + "…", "partition": partition}
 
 
-Result = tuple[dict[str, Any], "Appended | FencelineError | None"]  # of a batch: its place, and what became of it
+Result = tuple[dict[str, Any], "Appended | FencelineError | None"]  # a batch's place, and what became of the batch
 
 
 def appended(result: Appended) -> Response:
@@ -183,7 +184,7 @@ def _result(place: dict[str, Any], became: Appended | FencelineError | None) -> 
 
 
 def _appended(result: Appended) -> dict[str, Any]:
-    """Return what ``answers.to_json`` does: written out, because each produce comes here, it is two calls less."""
+    """Return what ``answers.to_json`` does, written out because that saves each produce two calls."""
     return {
         "base_offset": result.base_offset,
         "next_offset": result.next_offset,

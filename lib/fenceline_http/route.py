@@ -1,4 +1,4 @@
-"""One operation of the HTTP contract, stated once: its route, its handler, what it takes, what it answers, in words.
+"""One operation of the HTTP contract, stated once: its route, its handler, its request and its answers.
 
 Rule: `dispatch`, `openapi` and the deployed API read the same `Route`. A handler is named and not imported, so that a
 function imports no other function's handlers.
@@ -67,7 +67,7 @@ class Route:
         self.description = description
         self.answers = answers
         known = (*_ANYWHERE, *(_OF_BODIES if takes_batch or issubclass(takes, Body) else ()), *codes)
-        self.codes = tuple(dict.fromkeys(known))  # each once, since generators take no type twice
+        self.codes = tuple(dict.fromkeys(known))  # each once, because generators take no type twice
         self.takes = takes
         self.takes_batch = takes_batch
         self.batches = batches

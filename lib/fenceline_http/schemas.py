@@ -2,7 +2,7 @@
 
 Rule: a schema that one operation alone has is declared beside it, in `operations`.
 
-Not here: what a schema cannot say, such as which members go together. API.md says it.
+Not here: what a schema cannot state, such as which members go together; API.md states it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENCODING = Named(
 )
 HEADERS = array({"type": "array", "prefixItems": [STRING, TEXT_OR_NULL], "minItems": 2, "maxItems": 2})
 
-# What a parameter of a path is, everywhere: its meaning, its schema, and an example.
+# The parameters of paths, with meaning, schema and example, the same in every path.
 PATH_PARAMETERS: Mapping[str, tuple[str, Schema, object]] = {
     "topic": ("The topic's name.", TOPIC_NAME, "orders"),
     "partition": ("The partition's number, from 0.", integer(0, limits.PARTITIONS_MAX - 1), 0),
@@ -61,7 +61,7 @@ _RECORD_ERRORS = {
 }
 _OF_MEMBER = {"transactional_id": STRING}  # where several transactions end together
 _GENERATION = {"resource": STRING, "generation": integer()}
-# What a problem document has beside the members that all have: required and optional (API.md, "Errors").
+# The members of a problem document beside those that all have: required and optional (API.md, "Errors").
 EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "INVALID_REQUEST": ({}, {"field": STRING}),
     "INVALID_RECORD": (_RECORD_ERRORS, {}),
@@ -85,7 +85,7 @@ EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
 }
 
 
-# What an error that is about one partition has, too, where a request for one was refused.
+# Further members of an error about one partition, if a request for one partition was refused.
 PLACE: Mapping[str, Schema] = {"topic": STRING, "partition": integer()}
 
 

@@ -1,9 +1,9 @@
-"""Counts what a process asks of its stores, between the log and them.
+"""Counters of the calls of a process to its stores, between the log and the stores.
 
-The rule: it changes nothing: every call, answer and fact goes through as it is.
+Rule: a counter changes nothing, so every call, answer and fact goes through as it is.
 
-Not here: the observed stores that measurements and tests use (``fenceline.observed``). Each request of a server calls a
-store, and by them a call takes twice the time around the store's own.
+Not here: the observed stores that measurements and tests use (``fenceline.observed``). A server does not use them,
+because they double what a call costs beside the store itself, and each of its requests calls a store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEAD = keys.head_item("", 0).sort
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was asked since the counts were taken last."""
+    """The calls since the counts were taken last."""
 
     calls: Mapping[str, int] = field(default_factory=dict)  # by store and operation: ``objects.create``
     lost_races: int = 0
@@ -54,7 +54,7 @@ class Meter:
         self._age_ms: int | None = None
 
     def take(self) -> Counts:
-        """Return the counts, and begin anew."""
+        """Return the counts, and reset them."""
         with self._lock:
             facts = self._facts
             counts = Counts(dict(self._calls), facts[AlreadyExists], facts[Conflict], self._age_ms)
@@ -70,7 +70,7 @@ class Meter:
             self._facts[type(fact)] += 1
 
     def appended(self, key: str) -> None:
-        """Note a segment: how long ago was its partition's last checkpoint, or the first that was seen of it?"""
+        """Note a segment, and the age of its partition's last checkpoint, or of the first segment that was seen."""
         if key.startswith(_LOG):
             now_ms, log = self._monotonic_ms(), key[: key.rindex("/") + 1]
             with self._lock:

@@ -1,7 +1,7 @@
 """JSON as RFC 8259 has it, and nothing beside it.
 
-The rule: a body is refused as a whole, with the path of the member to blame, before anything of it is used. What the
-standard library lets pass (NaN, a name twice, lone surrogates, numbers of any length, any depth) is stopped here.
+Rule: a body is refused as a whole, with the path of the member to blame, before anything of it is used. What the
+standard library lets pass (NaN, a name twice, lone surrogates, numbers of any length, any depth) is refused here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from fenceline.errors import InvalidRequestError
 
 LEVELS_MAX = 64
-_INT64_CHARS = 20  # of -9223372036854775808
+_INT64_CHARS_MAX = len(str(-(2**63)))
 
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")  # one level up or down, as signed bytes
@@ -50,7 +50,7 @@ class _Parser:
         return self.refuse("an object has this name twice", repeated)
 
     def integer(self, digits: str) -> Any:
-        if len(digits) > _INT64_CHARS:
+        if len(digits) > _INT64_CHARS_MAX:
             return self.refuse("the integer has more than 64 bits")
         return int(digits)
 

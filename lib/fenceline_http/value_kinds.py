@@ -1,8 +1,9 @@
 """Kinds of values: how each is parsed out of JSON or out of a query, and how JSON Schema states it.
 
-Rule: a kind is the one place that knows both. A value of another type than the kind's is refused with its field.
+Rule: the parser and the schema of a value are stated in one place, its kind. A value of another type is refused with
+the name of its field.
 
-Not here: which members a request has (`declared`).
+Not here: which members a request has (`request_schema`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The one place that reads the environment and picks adapters.
 
-The rule: it is read once, when the first request comes; what was made lives as long as the process.
+Rule: the environment is read once, when the first request comes, and the service that was made lives as long as the
+process.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
     from fenceline.regions.peer import Peer
 
-_BATCHES_AT_ONCE = 16  # of one request for several partitions
-_FETCHES_AT_ONCE = 32  # of one process, from S3
-_PEER_CALLS_AT_ONCE = 8  # of one process on stores of its own
+_BATCHES_AT_ONCE = 16  # in one request for several partitions
+_FETCHES_AT_ONCE = 32  # by one process, from S3
+_PEER_CALLS_AT_ONCE = 8  # by one process whose own stores are on this machine
 
 Objects: TypeAlias = "SqliteObjectStore | S3ObjectStore"
 Items: TypeAlias = "SqliteItemStore | DynamoItemStore"
@@ -39,7 +40,7 @@ Items: TypeAlias = "SqliteItemStore | DynamoItemStore"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the functions work with."""
+    """The parts that every function works with: settings, log, stores, runtime."""
 
     settings: Settings
     log: Log
@@ -47,7 +48,7 @@ class Service:
     items: Items
     runtime: Runtime  # for the functions' own calls side by side; the log has another, so that neither waits for itself
     version: str
-    meter: Meter | None = None  # of the stores, where they are elsewhere
+    meter: Meter | None = None  # counts the calls of the stores, where these are elsewhere
 
     def close(self) -> None:
         self.log.close()
@@ -84,7 +85,7 @@ def service_of(settings: Settings) -> Service:
 
 
 def runtime_of(settings: Settings) -> ThreadRuntime:
-    """Return the surroundings of a log: only a store elsewhere is asked several things at once."""
+    """Return the runtime of a log, in which only a store elsewhere is asked several things at once."""
     return ThreadRuntime(1 if settings.is_embedded else _FETCHES_AT_ONCE)
 
 
@@ -151,7 +152,7 @@ def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: 
         create_ms=create_ms,
         poll_slots=poll_slots,
         peers=_LazyPeers(settings),
-        # A peer is elsewhere, too, where the stores are not: its answers are waited for side by side.
+        # A peer is elsewhere even where the stores are not, so its answers are waited for side by side.
         peer_calls=ThreadRuntime(_PEER_CALLS_AT_ONCE) if settings.is_embedded and settings.peers else None,
     )
 

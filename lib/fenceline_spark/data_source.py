@@ -1,7 +1,7 @@
 """The data source ``fenceline`` as PySpark sees it: its name, its columns, its readers and writers.
 
-Rule: ``load()`` refuses wrong options, because it asks for the columns. Where ``.schema(…)`` gives them, Spark asks for
-nothing before the first action or ``start()``, which then refuses.
+Rule: ``load()`` refuses wrong options, because it asks for the columns. If ``.schema(…)`` gives the columns, then the
+first action or ``start()`` refuses wrong options, because Spark asks for nothing before.
 
 Not here: reading and writing; see ``source`` and ``sink``.
 """

@@ -1,8 +1,8 @@
-"""Options as Spark hands them over: each by its own name, or refused with what it takes.
+"""Options as Spark hands them over.
 
 Rule: no option is ignored. An error names the option as the table does, and says what to give.
 
-Rule: Spark passes names in lower case, so a name is looked up without its case and shown with it.
+Rule: a name is looked up without its case and shown with it, because Spark passes names in lower case.
 
 Not here: which options there are; see ``source.options`` and the sink's.
 """
@@ -114,7 +114,7 @@ def endpoint_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> str:
 
 
 def region_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
-    """Return what requests are signed for: the option, or ``FENCELINE_AWS_REGION``, as of the command line."""
+    """Return the region that requests are signed for: the option, or ``FENCELINE_AWS_REGION``."""
     return values.get("region") or environ.get("FENCELINE_AWS_REGION") or None
 
 
@@ -176,7 +176,7 @@ def _is_url(text: str) -> bool:
     try:
         url = urlsplit(text)
         return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # of the port, or of an address in brackets
+    except ValueError:  # the port, or an address in brackets, is invalid
         return False
 
 

@@ -1,7 +1,7 @@
-"""Errors as a notebook shows them: PySpark prints a traceback of its worker, and its last line is what counts.
+"""Errors as a notebook shows them. PySpark prints a traceback of its worker, of which the last line matters.
 
-Rule: an error of fenceline's own says what happened and what to do, so it comes without the frames of this package.
-Any other keeps them, since only they show where it comes from.
+Rule: an error of fenceline's own comes without the frames of this package, because it says what happened and what to
+do. Any other error keeps its frames, because only they show where it comes from.
 """
 
 from __future__ import annotations

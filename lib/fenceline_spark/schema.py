@@ -1,6 +1,6 @@
 """The columns of a read: spark-sql-kafka's, in its order, and those that an option adds.
 
-Rule: a schema given by ``.schema(…)`` picks columns by name and type. It changes neither.
+Rule: a schema given by ``.schema(…)`` picks columns by name and type, and changes neither.
 
 Not here: how a column is made from a batch; see ``columns``.
 """

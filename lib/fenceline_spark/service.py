@@ -17,7 +17,7 @@ _modules_frozen = 0
 
 @cache
 def client_of(endpoint: str, region: str | None = None) -> Client:
-    """Return this process's client of the service at ``endpoint``; ``region`` is what its requests are signed for."""
+    """Return this process's client of the service at ``endpoint``, whose requests are signed for ``region``."""
     freeze_modules()
     return Client(endpoint, client_name="spark", region=region, retry_ms=RETRY_MS)
 
@@ -25,7 +25,7 @@ def client_of(endpoint: str, region: str | None = None) -> Client:
 def freeze_modules() -> None:
     """Take all modules out of the collections of garbage, if some were imported since the last call.
 
-    PySpark's daemon collects after each task, planning and commit. That takes 60 ms for what was imported by then.
+    PySpark's daemon collects after each task, planning and commit, which takes 60 ms for what was imported by then.
     """
     global _modules_frozen
     if len(sys.modules) != _modules_frozen:

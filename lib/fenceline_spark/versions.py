@@ -1,6 +1,6 @@
-"""What some versions of PySpark lack, each with what takes its place there.
+"""Names that some versions of PySpark lack, each with its replacement there.
 
-Rule: what is missing is found by its name and not by a version's number, because vendors bring newer parts to older
+Rule: a missing part is found by its name and not by a version's number, because vendors bring newer parts to older
 versions. All other modules import these names from here.
 
 - 4.0 has no filters that a query pushes down, and no writer of Arrow columns for streams.

@@ -20,8 +20,8 @@ two without a socket to the service. Each test gets an empty service.
 The server needs ``fenceline-log[server]``, and the one on moto ``fenceline-log[aws]`` and ``moto[server]``. A fixture
 that lacks a package fails with the line that installs it.
 
-Rule: what a test learns here holds for a deployed service, races included. In one of eight races of threads, moto lets
-two writers win one key. So every request to moto runs under one lock.
+Rule: what a test learns here holds for a deployed service, races included. Every request to moto runs under one lock,
+because in one of eight races of threads moto lets two writers win one key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the stories need beside the public test kit: a network that fails, time that passes, and two regions.
+"""Fixtures of the stories beside the public test kit: a network that fails, time that passes, and two regions.
 
-Rule: a story uses what these fixtures lend by public names alone. How a fault is made is said here, once.
+Rule: a story uses what these fixtures lend by public names alone. Faults are made here, and nowhere else.
 """
 
 from __future__ import annotations

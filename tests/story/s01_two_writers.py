@@ -5,7 +5,7 @@ withdrawals were appended, the second one would be decided from a balance that i
 
 DESIGN.md, promise 2: "An append that names its expected offset lands exactly there or nowhere (KIP-27)."
 
-A reader learns: name the offset that you expect; if you lose the race, read, decide anew, and try again.
+A reader learns: name the offset that you expect; if you lose the race, read, decide again, and try again.
 """
 
 from concurrent.futures import ThreadPoolExecutor

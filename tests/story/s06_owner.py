@@ -1,4 +1,4 @@
-"""A job writes its results into one partition, and an orchestrator starts it anew with every release.
+"""A job writes its results into one partition, and an orchestrator starts it again with every release.
 
 Each start gets a higher number, its generation. The start before it may still run, because its machine could not be
 asked to stop it. It may even come back later, when a machine that was thought lost is plugged in again.

@@ -1,6 +1,6 @@
 """A peer's answers without a network: a function answers each GET.
 
-Not here: what asks the peer (``fenceline.adapters.peer_http``).
+Not here: the client of the peer (``fenceline.adapters.peer_http``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A transactional producer, with a coordinator of a few lines in the place of the real one.
 
-Rule: the coordinator only says what an append asks: whether a pair may write, and whether its transaction is prepared.
-Its answers are asked for through the same seam as the real one's.
+Rule: the coordinator answers only the questions of an append: whether a pair may write, and whether its transaction is
+prepared. Appends ask it through the same seam as the real one.
 
 Not here: the states of a real transaction, and its item (``fenceline.transactions``).
 """

@@ -1,4 +1,4 @@
-"""Deployed regions in memory: what buckets, queues and schedules call there, on a clock that a test moves.
+"""Deployed regions in memory, with the calls of buckets, queues and schedules, on a clock that a test moves.
 
 Rule: each message is delivered once it is due, ten in a call. Each new segment is a message of its bucket. A schedule
 calls its functions at their minutes. Nothing else calls a function.
@@ -37,7 +37,7 @@ CALLS_MAX = 1_000  # in one minute, so that functions that call each other for e
 CLIENT, NOTIFIER, LOOK, SCHEDULE, SWEEPER, COMPACTOR = "client", "notifier", "look", "schedule", "sweeper", "compactor"
 QUEUES = (NOTIFIER, LOOK)  # the functions that messages call
 WRITES = ("objects.create", "objects.delete", "items.write")
-SEND = "queue.send"  # of one message
+SEND = "queue.send"  # counted for each message
 
 
 class Request(NamedTuple):
@@ -65,7 +65,7 @@ class Look(NamedTuple):
 
 
 class Minute(NamedTuple):
-    """What happened in one minute.
+    """The requests and looks of one minute.
 
     Attributes:
         requests: All that were made, by clients, too.

@@ -1,6 +1,6 @@
 """Regions behind httpx's mock transport, as far as a subscriber of several regions sees them.
 
-Rule: a test writes each region's log, in that region's own order. Nothing travels by itself, neither records nor marks.
+Rule: a test writes each region's log, in that region's own order. Neither records nor marks travel by themselves.
 
 Not here: replication between real regions; see ``regions``.
 """
@@ -45,7 +45,7 @@ class FakeRegion:
     asked: list[tuple[str, str, Any]] = field(default_factory=list)  # method, last part of the path, body or query
 
     def __post_init__(self) -> None:
-        self.release = threading.Event()  # of the requests that hang
+        self.release = threading.Event()  # lets the requests go that hang
 
     def client(self) -> Client:
         return Client(f"http://{self.name}", runtime=self.runtime, http=httpx.MockTransport(self.answer))

@@ -1,4 +1,4 @@
-"""What tests of ownership share: sessions, what is stored of them, claims of resources, appends under a session."""
+"""Helpers of the tests of ownership: sessions and their items, claims of resources, appends under a session."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def session(service: Service, session_id: str) -> SessionItem:
 
 
 def change(service: Service, session_id: str, **fields: Any) -> None:
-    """Write some fields of a session anew."""
+    """Write some fields of a session, and keep the others."""
     service.items.store.write([replace(session(service, session_id), **fields).put(service.runtime)])
 
 

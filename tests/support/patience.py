@@ -1,7 +1,7 @@
-"""How long a test waits for what must come.
+"""The time for which a test waits for what must come.
 
-Rule: the bound is far longer than a slow machine needs. It costs nothing, because no test waits longer than until the
-thing comes.
+Rule: the bound is far longer than a slow machine needs, which costs nothing, because a test waits only until the thing
+comes.
 """
 
 from __future__ import annotations

@@ -45,13 +45,13 @@ sso_start_url = https://other.test/start
 [profile broken]
 credential_process = {python} {process} and fail
 """
-# What is wrong with a profile, and what is printed about it.
+# Faulty profiles, and the messages about them.
 UNUSABLE = {
     "nobody": "there is no such AWS profile; set AWS_PROFILE to one",
     "signed-out": "there is no AWS sign-in, or it has expired; run 'aws sso login'",
     "broken": "the AWS configuration gives no credentials; check AWS_PROFILE",
 }
-# What the portal answers to a user that it knows.
+# The portal's answer to a user that it knows.
 ROLE_CREDENTIALS = json.dumps(
     {
         "roleCredentials": {

@@ -1,6 +1,6 @@
 """Logs with other regions' batches and markers, made segment by segment without a peer.
 
-Rule: what is made is what a replicator would have appended: numbers are dense, and a position only moves on.
+Rule: each log is one that a replicator would have appended: numbers are dense, and a position only moves forward.
 
 Not here: regions that pull from each other (``regions``).
 """

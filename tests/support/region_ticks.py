@@ -1,6 +1,7 @@
-"""Regions that a test pulls and ticks by hand: each step is one region's, and nothing happens between the steps.
+"""Regions that a test pulls and ticks by hand. Each step is one region's, and nothing happens between the steps.
 
-Rule: a pull takes what travels, below the source's last stable offset, in the order of the log. A test says how far.
+Rule: a pull takes the batches that travel, below the source's last stable offset, in the order of the log, as far as
+the test says.
 
 Not here: the replicator itself (``fenceline.regions``), and the regions' stores (``regions``).
 """
@@ -33,7 +34,7 @@ SUB = "s"
 
 @dataclass
 class FakeLink:
-    """What a replicator remembers of a partition."""
+    """The memory of a partition that a replicator has."""
 
     applied_to: int = 0
 

@@ -1,7 +1,7 @@
 """Several regions in one process: a log on its own stores in memory for each, and peers that ask the other logs.
 
-Rule: a peer answers as the other region's service does, at that moment. A test says which faults it has. All regions
-share one runtime unless a test gives each its own, so time passes everywhere at once.
+Rule: a peer answers as the other region's service does at that moment, except for the faults that a test gives it. All
+regions share one runtime unless a test gives each its own, so that time passes everywhere at once.
 
 Not here: peers over HTTP, and a region's stores; see ``service``.
 """

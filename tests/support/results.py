@@ -1,4 +1,4 @@
-"""What a command printed and returned."""
+"""The output and the exit code of a command."""
 
 import signal
 

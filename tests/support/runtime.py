@@ -1,7 +1,8 @@
-"""Surroundings without waiting: a sleep takes no time, but moves the clocks by its length.
+"""Runtimes without waiting: a sleep takes no time, but moves the clocks by its length.
 
-They are two, because real threads need a real clock: only the machine's time ends the time-out of a condition. Where a
-test has such threads, its clocks are the machine's, set forward. Everywhere else they stand, so that each run is alike.
+There are two, because real threads need a real clock: only the machine's time ends the time-out of a condition. If a
+test has such threads, its clocks are the machine's, set forward. Otherwise the clocks stand still, so that each run is
+alike.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from fenceline.runtime import ThreadRuntime
 
 START_MS = 1_700_000_000_000
 
-IDS = itertools.count(1)  # of all runtimes and logs that tests make
+IDS = itertools.count(1)  # for all runtimes and logs that tests make
 
 
 class FakeRuntime(ThreadRuntime):
-    """Surroundings whose clocks stand still, until a sleep or the test moves them; chance comes from a seed.
+    """A runtime whose clocks stand still, until a sleep or the test moves them; chance comes from a seed.
 
     Args:
         ids: Numbers for the ids; by default no two runtimes of a test process give the same id.

@@ -1,7 +1,7 @@
-"""What tests of offsets in transactions share: a producer's transaction, as its coordinator would move it.
+"""Helpers of the tests of offsets in transactions: a producer's transaction, as its coordinator would move it.
 
-Rule: the item moves as the coordinator moves it, by writes on the version that was read. What is tested is the code
-that sends and settles.
+Rule: the item moves as the coordinator moves it, by writes on the version that was read. The code under test sends and
+settles.
 
 Not here: the coordinator itself (``transactions.coordinator``).
 """

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 REGION = "here"
 TOPIC = "orders"
-# What may become of one call. Each fault gets the call itself, and makes it or does not.
+# The fates of one call. Each fault gets the call itself, and makes it or does not.
 
 Fault = Callable[[Callable[[], Any]], Any]
 
@@ -115,7 +115,7 @@ class Gate:
 
 
 class _Watched:
-    """What counts the calls of a store, and lets those fail that a test names."""
+    """A counter of a store's calls, which lets those fail that a test names."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -286,7 +286,7 @@ def append(log: Log, *values: str | bytes | None, **options: Any) -> Appended:
     return answer
 
 
-# Logs made without an appender. What is not served yet (transactions, replication) is folded and read all the same.
+# Logs made without an appender.
 
 Part = Callable[[int, int, int], bytes]  # (base offset, epoch in force, now) -> one stamped batch
 

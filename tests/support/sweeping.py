@@ -1,4 +1,4 @@
-"""What the sweeper's tests share: runs, calls where something happens, what may be deleted, and what must hold."""
+"""Helpers of the sweeper's tests: runs, calls where something happens, the judge of deletions, and the checks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A transactional producer on the real coordinator, in one process of a service.
 
-Rule: each method is one request, as the service makes it. What a request raises, the test sees.
+Rule: each method is one request, as the service makes it, and the test sees what it raises.
 
 Not here: a coordinator of a few lines for tests of appends alone (``coordinating``).
 """
@@ -30,7 +30,7 @@ from tests.support.service import TOPIC, Service, partition_of, partitions_of
 ID = "wordcount-0"
 TIMEOUT_MS = 60_000
 REQUEST_MS = 20_000
-PARTITIONS = (0, 1, 2)  # of ``ongoing``: the last one has no data
+PARTITIONS = (0, 1, 2)  # those that ``ongoing`` names, of which the last one has no data
 NO_PAIR = ProducerPair(-1, -1)
 
 

@@ -1,4 +1,4 @@
-"""Logs with transactions, made without an appender and without a coordinator, and what readers are shown of them.
+"""Logs with transactions, made without an appender and without a coordinator, and their pages of committed records.
 
 Not here: the parts of such a log that have no transaction; see ``service``.
 """

@@ -1,4 +1,4 @@
-"""How many examples a property is tried on: fewer in ``make check`` than in ``make test`` (conftest.py)."""
+"""The number of examples of a property: fewer in ``make check`` than in ``make test`` (conftest.py)."""
 
 from __future__ import annotations
 

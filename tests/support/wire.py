@@ -1,9 +1,9 @@
-"""A service in memory, and the wire to it: a test sees each request, and says what becomes of it.
+"""A service in memory, and the wire to it, on which a test sees each request and decides its fate.
 
 Rule: the real handlers answer, unless a test gave the request a fault. A request is named by its operation in the
 OpenAPI document.
 
-Not here: what gives up, waits or moves clocks (``runtime``), and a service behind a socket (``serving``).
+Not here: clocks and waits (``runtime``), and a service behind a socket (``serving``).
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Wire(httpx.BaseTransport):
 
     @property
     def looks(self) -> int:
-        """How often a topic was asked for."""
+        """The number of requests for a topic."""
         return self.count("getTopic")
 
     def fill(self, *values: bytes | Record, partition: int = 0, topic: str = "t") -> None:

@@ -4,8 +4,8 @@ Rule: it raises the same errors as the service does (errors.py), and each keeps 
 ``fix`` or ``retry`` was not carried out; one whose outcome is unknown is an ``OutcomeUnknownError``. The client holds
 nothing that the service does not: closing it, or killing it, loses only what was not yet acknowledged.
 
-What carries records is loaded when it is first used: a program that only looks does not load their codec. The names
-in ``__all__`` are public as names of ``fenceline``; the modules of this package are not.
+The modules that carry records are loaded when they are first used, so that a program that only looks does not load
+their codec. The names in ``__all__`` are public as names of ``fenceline``; the modules of this package are not.
 """
 
 from __future__ import annotations

@@ -2,19 +2,20 @@
 
 Rule: an acknowledgement is kept until the service answers for it. One partition never delays another.
 
-- The first call after ``every_ms`` sends them before it waits, and so does the end. No thread does it.
-  After the end each acknowledgement is sent at once.
+- No thread sends acknowledgements. The first call after ``every_ms`` sends those that are gathered before it waits, and
+  so does the end. After the end each acknowledgement is sent at once.
 
-- All that was gathered up to a cumulative offset is one request for its partition. The individual offsets beyond it
-  are another request.
+- For each partition, all that was gathered up to a cumulative offset is one request, and the individual offsets beyond
+  that offset are another.
 
-- A refusal for one partition says that nothing of it was acknowledged. Its acknowledgements are dropped, since the same
-  request fails again.
+- A refusal for one partition says that nothing of it was acknowledged. The acknowledgements of that partition are
+  dropped, because the same request would be refused again.
 
-- Acknowledgements that the service did not answer are kept: acknowledging twice is as good as once.
+- Acknowledgements that the service did not answer are kept and sent again, because acknowledging twice is as good as
+  once.
 
-- If one partition's request fails, those of the other partitions are still sent. They stop only if the service does
-  not answer them either.
+- If one partition's request fails, those of the other partitions are still sent, until one of them is not answered
+  either.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Acknowledgements:
         self._lock = runtime.lock()  # held during each request, so that none overtakes another
         self._gathered: dict[int, _Gathered] = {}
         self._count = 0
-        self._due_ms: int | None = None  # of the oldest (monotonic clock)
+        self._due_ms: int | None = None  # when the oldest acknowledgement is due (monotonic clock)
         self._marks: dict[int, int] = {}
 
     def add(self, partition: int, *, cumulative: int | None = None, individual: Iterable[int] = ()) -> int:
@@ -115,9 +116,9 @@ class Acknowledgements:
         """Send all that is gathered.
 
         Args:
-            within_ms: For how many ms from its first try on each request is sent again, instead of the client's own
-                time. One try may stay without an answer for as long. Then the request counts as not answered, and what
-                it named is still gathered. After a request without an answer each of the others is tried once.
+            within_ms: For how many ms each request is sent again, counted from its first try, instead of the client's
+                own time; one try may stay without an answer for as long. A request that is not answered within this
+                time keeps its acknowledgements gathered, and each of the other requests is then tried once.
 
         Raises:
             FixError, CorruptLogError: The service refused a partition, the first one if several. Its acknowledgements
@@ -137,16 +138,16 @@ class Acknowledgements:
                     self._gathered[partition] = self._gathered.pop(partition)  # last in the next round
                     if trouble is not None and isinstance(error, _NO_ANSWER):
                         break
-                    # It may be this partition's trouble alone: the others are tried all the same.
+                    # The error may be this partition's alone, so the others are tried all the same.
                     trouble = trouble or error
                     retry_ms, timeout_ms = 0, _REST_MS if within_ms is None else within_ms
                     continue
                 del self._gathered[partition]
             self._count = sum(len(gathered.individual) or 1 for gathered in self._gathered.values())
-            # What is kept may wait as long again: a caller that goes on gets records meanwhile.
+            # What is kept may wait as long again, so that a caller that goes on gets records meanwhile.
             self._due_ms = self._runtime.monotonic_ms() + self._every_ms if self._gathered else None
-        # The refusal first: its acknowledgements are dropped, and no later call would report them.
-        # The next call that sends meets the other trouble again.
+        # The refusal is raised first, because its acknowledgements are dropped and no later call would report them. The
+        # other error is met again by the next call that sends.
         if (raised := refusal or trouble) is not None:
             raise raised
 

@@ -1,4 +1,4 @@
-"""Every request of the service, over one transport: what ``Client``, and all that it makes, sends by.
+"""Every request of the service, over one transport. ``Client`` and all that it makes send their requests by it.
 
 Rule: a method is what API.md lets a caller do in one request, returned or raised as transport.py says.
 

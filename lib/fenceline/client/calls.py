@@ -4,16 +4,16 @@ Rule: a call is refused at once in a process that did not make its object, and w
 lock is taken and nothing is sent before that.
 
 - After ``fork()`` a child has copies of its parent's objects, over the parent's sockets and without the parent's
-  threads. There a call raises ``RuntimeError``; ``close`` and the end of a ``with`` block do nothing.
+  threads. A call in the child raises ``RuntimeError``; ``close`` and the end of a ``with`` block do nothing.
 
-- ``RULES`` has a rule for each argument, by its name. Where a name means something else in one call, its key has the
-  call, too. ``None`` is taken where the signature says so.
+- ``RULES`` has a rule for each argument, by its name. Where a name means something else in one call, the key of its
+  rule names the call, too. ``None`` is taken where the signature says so.
 
 - A wrong argument raises ``InvalidRequestError``, whose ``field`` is its name. The error is a ``TypeError`` or a
   ``ValueError``, too.
 
-A class whose methods are public calls is decorated by ``public``. A method that is called for each record checks by
-itself, and is decorated by ``checks_itself``.
+A class whose methods are public calls is decorated by ``public``. A method that is called for each record checks
+process and arguments by itself, and is decorated by ``checks_itself``.
 
 Not here: what only the service knows, such as which partitions there are, and its limits.
 """
@@ -63,7 +63,7 @@ class WrongValueError(InvalidRequestError, ValueError):
 
 
 class _Unfit(Exception):
-    """What was given does not fit a rule."""
+    """A sign that an argument does not fit a rule."""
 
     def __init__(self, kind: type[InvalidRequestError]) -> None:
         self.kind = kind
@@ -71,7 +71,7 @@ class _Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an argument may be.
+    """A test of an argument.
 
     Attributes:
         allowed: In words, after "must be".
@@ -456,7 +456,7 @@ def call(function: F) -> F:
 
 _PUBLIC_SPECIAL = frozenset({"__init__", "__enter__", "__exit__", "__iter__"})
 _ENDS = frozenset({"close", "__exit__"})
-# What stays true in every process, and what a child needs to make its own.
+# Properties that stay true in every process, or that a child needs to make objects of its own.
 _FACTS = frozenset({"claim", "held", "is_closed", "pair", "session_id", "transactional_id", "url"})
 
 

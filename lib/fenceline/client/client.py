@@ -1,8 +1,8 @@
-"""A fenceline service as a program sees it: its requests, and what lives on after one.
+"""A fenceline service as a program sees it: its requests, and the objects that live on after one.
 
-Rule: a single request is a method of ``ApiClient`` (api.py). Here are the methods that return what lives on:
-``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``session`` and ``own``. Each is made by a module
-of its own.
+Rule: a single request is a method of ``ApiClient`` (api.py). Here are the methods that return an object which lives on:
+``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``session`` and ``own``. Each of these objects has
+a module of its own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Client(ApiClient):
     ``StoreUnavailableError`` if nothing was carried out, ``OutcomeUnknownError`` if it may have been. The logger
     ``fenceline`` warns of each request that is sent again.
 
-    A wrong argument of any call raises ``InvalidRequestError``, which is a ``TypeError`` or a ``ValueError``, too. Its
-    ``field`` names the argument, and nothing was sent.
+    A wrong argument of any call raises ``InvalidRequestError`` before anything is sent. The error is a ``TypeError`` or
+    a ``ValueError``, too, and its ``field`` names the argument.
 
     A client, and all that it makes, works in the process that made it. In a child that was forked each call raises
     ``RuntimeError``, and ``close`` does nothing: make a client there.
@@ -87,14 +87,15 @@ class Client(ApiClient):
     ) -> Producer:
         """Return a producer of ``topic``; the caller closes it. See ``Producer``.
 
-        With ``access_mode`` the producer first claims ``partitions`` (all, if left out). It then renews its lease
-        until it is closed or fenced (PIP-68). With ``owner`` it writes to the partitions that this owner has. With
-        ``session_id`` it writes to those that this session has claimed or owns; another process keeps that session.
+        With ``access_mode`` the producer first claims ``partitions`` (all, if left out), and then renews its lease
+        until the producer is closed or fenced (PIP-68). With ``owner`` the producer writes to the partitions that this
+        owner has. With ``session_id`` it writes to those that this session has claimed or owns, while another process
+        keeps that session.
 
         The producer looks at its topic again each 60 s. Once partitions were added, keys are divided among all of them.
-        A producer that has write access to the whole topic first needs it to all that is new. Where ``partitions`` was
-        left out, it claims what is new, as Exclusive unless its own mode is Shared. While it is refused, it goes on
-        with the partitions that it has, and asks again after each look.
+        A producer that has write access to the whole topic first needs write access to the new partitions. Where
+        ``partitions`` was left out, the producer claims them, as Exclusive unless its own mode is Shared. While that
+        claim is refused, the producer goes on with the partitions that it has, and claims again after each look.
 
         Args:
             session: Claim under this session. Left out, the producer makes one of ``lease_ms`` and closes it at its
@@ -103,9 +104,9 @@ class Client(ApiClient):
             on_queued: Called by each poll that finds the claim still queued.
             on_fenced: Called once the producer may no longer write, in the thread that learns of it.
             expected_offsets: For a partition, the offset that its next record must get, and so on (KIP-27).
-            on_growth: Called once the producer writes to partitions that were added, with the topic and ``None``. While
-                it may not, called after each look, with the topic and the error. It runs in the thread that looks. What
-                it raises goes to ``threading.excepthook``, and the looks go on.
+            on_growth: Called with the topic and ``None`` once the producer writes to partitions that were added, and
+                with the topic and the error after each look at which it may not. The thread that looks calls it. An
+                exception of the callback goes to ``threading.excepthook``, and the looks go on.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -175,15 +176,16 @@ class Client(ApiClient):
     ) -> TransactionalProducer:
         """Return a producer of transactions; the caller closes it. See ``TransactionalProducer``.
 
-        Its first request fences every earlier instance of ``transactional_id``, and ends what that one left open. So
-        an id names one share of the work, such as a partition of the input, and is the same after each start.
+        The producer's first request fences every earlier instance of ``transactional_id``, and ends the transaction
+        that such an instance left open. So an id names one share of the work, such as a partition of the input, and is
+        the same after each start.
 
         Args:
-            timeout_ms: How long a transaction may be open, 1 to 900000. After that the service aborts it, and this
-                instance is fenced.
+            timeout_ms: How long a transaction may be open, 1 to 900000. The service aborts a transaction that is open
+                for longer, and fences this instance.
             max_in_flight: How many batches, of as many partitions, are sent at once.
-            delivery_ms: How long a batch is sent again before its transaction fails, and an end until it is answered.
-                The last try is over by then, too, also if it hangs.
+            delivery_ms: How long a batch is sent again before its transaction fails, and how long an end is sent again
+                until it is answered. The last try is over by then, too, even if it hangs.
 
         The others are those of ``producer``.
 
@@ -225,14 +227,16 @@ class Client(ApiClient):
 
         Args:
             start: A mapping may lack a partition where ``partitions`` is left out: that one is read from its log start.
-            isolation: ``read_committed`` shows a transaction's records once it is committed, and never those of an
-                aborted one. Nothing after the first open transaction shows before that one ends.
+            isolation: ``read_committed`` shows a transaction's records once the transaction is committed, and never
+                those of an aborted one. No record after the first open transaction shows before that transaction ends.
             compacted: Read the newest record of each key, and all records after the last compaction.
-            on_restart: Called with a partition that ``compacted`` reads anew, since a newer view may lack deletions
-                that were not read, or has another order. Drop what was made of its records.
+            on_restart: Called with a partition that ``compacted`` reads from the beginning again, because a newer view
+                may lack deletions that were not read, or has another order. Drop what was made of the partition's
+                records.
             new_from: A reader that follows also reads the partitions from this number on, within 60 s after they are
-                added and from their beginning. It is above each of ``partitions``, which hold one at least. Left out,
-                it is the number of partitions where ``partitions`` is left out; else no others are read.
+                added and from their beginning. The number is above each of ``partitions``, which name one at least. If
+                it is left out, then all new partitions are read where ``partitions`` is left out, too, and none
+                otherwise.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
@@ -291,11 +295,11 @@ class Client(ApiClient):
             follow: Never end, and wait for new records.
             isolation: As for ``reader``.
             require_stable: Begin at the mark only once no open transaction has sent an offset for the partition. A
-                worker that takes a partition over from one with transactions begins so (KIP-447).
+                worker sets it that takes a partition over from another one which uses transactions (KIP-447).
             session: The session that owns the partitions for the group of this name. If another process keeps it, give
                 its ``session_id`` instead.
-            ack_every_ms: Gather acknowledgements for so long, and send them together. At 0 each is a request of its
-                own. A crash repeats at most what was acknowledged within this time.
+            ack_every_ms: Gather acknowledgements for so long, and send them together; at 0 each is a request of its
+                own. After a crash at most the records that were acknowledged within this time are shown again.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -344,8 +348,8 @@ class Client(ApiClient):
             group: Own reading and committing for this group. Left out, a ``topic/partition`` is owned for writing.
             generation: The generation of all resources. An owner of a lower or equal one is severed.
             session: Own under this session. Left out, the owner makes one of ``lease_ms`` and closes it at its end.
-            wait_ms: How long to try again while another session owns a resource, or answers are lost. ``None`` tries as
-                long as it takes.
+            wait_ms: How long to try again while another session owns a resource, or answers are lost; ``None`` tries
+                for as long as it takes.
             on_severed: Called once the resources are lost, in the thread that learns of it.
             on_wait: Called once, with the first refusal, when waiting begins.
 

@@ -1,11 +1,12 @@
 """The end of a program whose producers still have records.
 
-Rule: what was sent and never flushed is sent at exit, on the threads that already run: a program that ends can start no
-other. One bound holds for all producers together. Then one line on stderr says how many records were not acknowledged.
+Rule: records that were given to a producer and never flushed are sent at exit, on the threads that already run, because
+a program that ends can start no other. One bound holds for all producers together. After it, one line on stderr says
+how many records were not acknowledged.
 
-- A producer in a block that an exception left is closed by then, so nothing of it is sent.
+- A producer whose block was left by an exception is closed by then, so none of its records is sent.
 
-- Nothing of a transaction is sent or ended: its time-out aborts it.
+- No record and no end of a transaction is sent, because the transaction's time-out aborts it.
 
 - A child of ``multiprocessing`` ends by the same rule, though Python calls no exit handler there.
 
@@ -32,7 +33,7 @@ FLUSH_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """What a producer of ``topic`` has on its way, and what failed."""
+    """A producer of ``topic``, as exit sees it: the batches on their way, and the failures."""
 
     topic: str
     records: Accumulator[Any]
@@ -40,7 +41,7 @@ class Watched:
     made_in: int = field(default_factory=lambda: HERE.pid)
 
 
-# Without a lock: a child that was forked while another thread held it could make no producer.
+# There is no lock, because a child that was forked while another thread held it could make no producer.
 _open: set[Watched] = set()
 _registered_in: set[int] = set()  # processes
 

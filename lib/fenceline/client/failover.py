@@ -1,19 +1,20 @@
 """A subscriber of several regions, which moves from one to another by itself (API.md, "Regions").
 
-Rule: it reads in one region at a time, and acknowledges a record only where it read it.
+Rule: the subscriber reads in one region at a time, and acknowledges a record only in the region where it was read.
 
-- It leaves a region that is silent for 10 s, and goes to the next one.
+- It leaves a region that is silent for 10 s, and fails over to the next one.
 
-- It goes at once where the subscription's ``active_region`` says, provided that region answers.
+- It moves at once to the subscription's ``active_region``, provided that this region answers.
 
-- It goes back by that, or by ``move_to``, and never by itself.
+- It fails back only by ``active_region`` or by ``move_to``, and never by itself.
 
-- In the next region it drops the records that a region has acknowledged to it, by their identity. It acknowledges them
-  there, too.
+- In the next region it drops the records whose acknowledgement a region has confirmed, which it recognizes by
+  their identity, and acknowledges them there, too.
 
-- An acknowledgement without an answer goes to no other region. Its records are shown again.
+- An acknowledgement without an answer is not carried over to another region, so its records are shown again.
 
-Offsets differ from region to region. So records are acknowledged as values, which say where they were read.
+Because offsets differ from region to region, the caller acknowledges records, which say where they were read, and not
+offsets.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ _PROBE_BACKOFF = Backoff(SILENT_MS, max_ms=60_000, jitter=0)
 
 @dataclass(slots=True)
 class _Advice:
-    """An advised region that is not gone to, and the time from which on it is tried again (None: never).
+    """An advised region that is left out at present, and the time from which on it is tried again (None: never).
 
     Attributes:
-        overruled: Earlier advice, which the caller overruled by ``move_to``. The new region may learn of it later.
+        overruled: Earlier advice, which the caller overruled by ``move_to`` and of which the new region may still
+            learn.
     """
 
     region: str | None = None
@@ -65,7 +67,7 @@ def subscribe_with_failover(
 ) -> FailoverSubscriber:
     """Return a subscriber that reads in the first region that answers; the caller closes it.
 
-    Where the subscription is missing it is created at earliest, and replicated.
+    A missing subscription is created at earliest, and replicated.
 
     Args:
         regions: A client for each region, in the order in which they are tried.
@@ -106,7 +108,7 @@ class FailoverSubscriber:
         self._clients = clients
         self._wanted = wanted
         self._runtime = clients[0].runtime
-        self._names: dict[int, str] = {}  # of the clients' regions, as far as they are known
+        self._names: dict[int, str] = {}  # the region of each client that is known, by the client's index
         self._memory: defaultdict[int, Memory] = defaultdict(Memory)
         self._rest: tuple[int, Iterator[RegionalRecord]] | None = None  # unread end of a page
         self._is_handing = False  # records were taken from the stay or the page, and the caller has not got them
@@ -115,7 +117,7 @@ class FailoverSubscriber:
         self._at = 0
         self._reader: RegionReader | None = None
         self._stays = 0
-        self._dropped: tuple[int, Sequence[int]] | None = None  # of the last page; to be acknowledged in this region
+        self._dropped: tuple[int, Sequence[int]] | None = None  # from the last page; to be acknowledged here
         self._is_silent = False
         self._is_closed = False
         self._enter_one_of(range(len(clients)), why="begin")
@@ -177,8 +179,8 @@ class FailoverSubscriber:
     def acknowledge(self, partition: int, record: RegionalRecord) -> bool:
         """Acknowledge every record of ``partition`` up to and including ``record``, in the order of its region.
 
-        Return True if they are acknowledged. If not, the region is silent, or the subscriber has left it. Then they are
-        shown again.
+        Return True if they are acknowledged. If they are not, because the region is silent or the subscriber has left
+        it, then they are shown again.
 
         Raises:
             FencelineError: The region refused the acknowledgement; nothing was acknowledged.
@@ -255,8 +257,8 @@ class FailoverSubscriber:
         """Return what is left of a page, or the next one; ``None`` at the end."""
         check_here(self)
         if self._is_handing and self._reader is not None:
-            # An earlier call failed, or was interrupted, before the caller had what was taken. A later mark would pass
-            # those records, so the region is read again from its mark on.
+            # An earlier call failed, or was interrupted, before the caller had the records that were taken. Because a
+            # later mark would pass those records, the region is read again from its mark on.
             self._reader.close()
             self._reader = None
         if self._rest is None or self._must_leave():  # the next stay shows what is left of the page
@@ -318,7 +320,7 @@ class FailoverSubscriber:
             self._dropped = None
 
     def _move(self) -> None:
-        """Go where the caller said, or to the next region that answers. One that is not silent is entered again.
+        """Move where the caller said, or to the next region that answers, which may be the present one.
 
         Raises:
             FencelineError: No region takes the subscriber. The next call tries all of them again.
@@ -369,8 +371,8 @@ class FailoverSubscriber:
                 why,
             )
         self._names[index] = reader.region
-        # In this order, since a signal may end this: an earlier stay's offsets must not be acknowledged in the new one.
-        # What was taken from the earlier stay is owed until the new one begins.
+        # The order matters because a signal may end this: offsets of the earlier stay must not be acknowledged in the
+        # new one, and the records that were taken from the earlier stay are owed until the new one begins.
         self._stays += 1
         self._dropped = None
         self._at, self._reader, self._is_silent = index, reader, False

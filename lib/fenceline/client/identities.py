@@ -1,10 +1,10 @@
-"""Identities of records: what a subscriber of several regions remembers of them.
+"""Identities of records, which a subscriber of several regions remembers.
 
-Rule: a record is named by its partition, its origin, the incarnation of the origin's topic, and its number there. The
-name is the same in every region; offsets are not. Memory is bounded: what exceeds it is forgotten, the lowest numbers
-first. A forgotten record may be shown again, and is never taken for one that was seen.
+Rule: a record is named by its partition, its origin, the incarnation of the origin's topic, and its number there. This
+name is the same in every region, while offsets are not. Memory is bounded: beyond the bound the lowest numbers are
+forgotten first. A forgotten record may be shown again; a record that was not seen is never taken for one that was.
 
-Not here: what follows from it; see ``region_reader`` and ``failover``.
+Not here: which records are dropped; see ``region_reader`` and ``failover``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from fenceline.model.results import ReadRecord
 
-RANGES_MAX = 2_000  # of one partition, in each memory
-RUNS_MAX = 10_000  # of one partition; a run is at least one record
+# Each bound holds for one partition.
+RANGES_MAX = 2_000
+RUNS_MAX = 10_000  # a run is at least one record
 
 
 class RecordOrigin(NamedTuple):

@@ -1,7 +1,7 @@
 """Session ids, left out of what is logged: a program that knows one can act as the session.
 
-Rule: of an id eight characters are shown, enough to find it by. The library that carries the requests logs each URL, so
-its log lines are masked, too.
+Rule: eight characters of an id are shown, which is enough to find the session. The lines that httpx logs are masked,
+too, because it logs the URL of each request.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Ownership of resources, kept under a session (DESIGN.md, "Ownership").
 
-Rule: an owner keeps its resources until it gives them back, or its session is severed or lapses. Then ``on_severed`` is
-called, once, and none of them is owned any longer.
+Rule: an owner keeps its resources until it gives them back, or until its session is severed or lapses. When they are
+lost, ``on_severed`` is called once, and none of them is owned any longer.
 
-An owner of ``topic/partition`` without a group writes there by ``Client.producer(topic, owner=…)``. With a group it
-reads and commits there by its session. The log and the cursors refuse an owner that does not know yet that it was
-severed.
+An owner of ``topic/partition`` without a group writes to that partition by ``Client.producer(topic, owner=…)``. An
+owner with a group reads and commits there by its session. The log and the cursors refuse an owner that does not know
+yet that it was severed.
 
-A lock on any other name is advice: nothing refuses a program that no longer holds it. So the program passes its fencing
-token with each change, to a store that refuses lower tokens.
+A lock on any other name is advice, because nothing refuses a program that no longer holds it. So the program passes its
+fencing token with each change to a store that refuses lower tokens.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Owner(Holding):
         return WriteAccess(self, tokens, is_producers_own=False)
 
     def look(self, timeout_ms: int) -> None:
-        # A producer that fences takes write access away, and a deleted topic its partitions' ownership. A resource that
-        # another session took while the lease had lapsed stays taken when this session comes back.
+        # The session may go on without a resource: a producer that fences takes write access away, a deleted topic ends
+        # the ownership of its partitions, and what another session took while the lease had lapsed stays taken.
         for one in self.owned.values():
             now = self._client.ownership(one.resource, group=self.group, retry_ms=0, timeout_ms=timeout_ms)
             if (now.session_id, now.fencing_token) != (self.session_id, one.fencing_token):

@@ -1,7 +1,8 @@
-"""The way of records to the partitions of one topic.
+"""The choice of a partition of one topic for each record.
 
 Rule: a record with a key goes to its key's partition. Records without a key go to one partition until its batch is
-full, then to the next: so batches are large. The topic that is known changes between two records (``take``).
+full, and then to the next, so that batches are large. A topic that has changed counts from the next record on
+(``take``).
 
 Not here: batches (``accumulator``); when the topic is looked at again (``topic_watch``).
 """
@@ -49,7 +50,7 @@ class PartitionPicker:
         """Take the topic as it is now; the records that are given from now on go by it."""
         of_topic = range(topic.partitions)
         writable = of_topic if claimed is None else sorted(one for one in claimed if one in of_topic)
-        # In this order, since other threads may be sending: what a key leads to can be written to.
+        # The order matters because other threads may be sending: a partition that a key leads to can be written to.
         self._writable: Sequence[int] = writable
         self._writable_set = writable if claimed is None else frozenset(writable)
         self._topic = topic
@@ -81,7 +82,7 @@ class PartitionPicker:
         return self._keyless
 
     def split(self, records: list[Record], partition: int | None) -> Mapping[int, Sequence[Record]]:
-        """Return ``records`` by partition: their keys' partitions, or all in ``partition``."""
+        """Return ``records`` by partition: each in its key's, or all in ``partition``."""
         if partition is not None:
             return {partition: records}
         by_partition: dict[int, list[Record]] = defaultdict(list)

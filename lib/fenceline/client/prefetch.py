@@ -1,8 +1,8 @@
-"""Pages of several partitions, fetched ahead by threads: what a reader and a subscriber share.
+"""Pages of several partitions, fetched ahead by threads, for a reader or a subscriber.
 
-Rule: at most one page of each partition is on its way or waiting, so memory stays below partitions × page. A failed
-fetch is handed to the caller, and is repeated only if the caller asks for it. The threads run while the caller asks for
-pages: an iteration that was left has none.
+Rule: at most one page of each partition is on its way or waiting, so memory stays below partitions × page. The error of
+a fetch is handed to the caller, and the fetch is repeated only if the caller asks for the page again. The threads run
+while the caller asks for pages, so an iteration that was left has none.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Fetching(Generic[At, PageT]):
         self._made_in = HERE.pid
         self._is_over = False
         self._closed = threading.Event()  # ends the threads that began with it
-        self._begun = 0  # of the present threads
+        self._begun = 0  # how many threads were begun since the last pause
         self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
         self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException]] = SimpleQueue()
         self.threads: list[threading.Thread] = []  # those that may still run
@@ -162,12 +162,12 @@ class Fetching(Generic[At, PageT]):
             except errors.FencelineError as error:
                 self._fetched.put((partition, position, error))
             except BaseException as error:
-                # A fault of this client: the waiting caller must get it, and then this thread ends.
+                # A fault of this client. The waiting caller must get it, and then this thread ends.
                 self._fetched.put((partition, position, error))
                 if not closed.is_set():
                     raise
             else:
                 if page.position == position and (monotonic() - asked) * 2_000 < self._wait_ms:
-                    # The service holds as many polls as it can: the next one must not come at once.
+                    # The service already holds as many polls as it can, so the next one must not come at once.
                     closed.wait(_PAUSE_MS / 1_000)
                 self._fetched.put((partition, position, page))

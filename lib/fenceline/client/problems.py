@@ -1,10 +1,10 @@
 """Answers that are no success, as the errors of errors.py.
 
 Rule: an error keeps the promise of its ``next_step``, whether the service answered or a gateway. A problem document
-with a code of the table becomes that error. An answer of a gateway is mapped by its status. Anything else leaves the
-outcome unknown.
+with a code of the table becomes the error of that code, and an answer of a gateway is mapped by its status. Any other
+answer leaves the outcome unknown.
 
-Rule: what a gateway says is in the error's detail, with what to do about it.
+Rule: the error's detail has the text of a gateway's answer, with what to do about it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BY_NEXT_STEP: dict[str, type[errors.FencelineError]] = {
     "check": errors.OutcomeUnknownError,
     "stop": errors.CorruptLogError,
 }
-# What AWS's gateways say, and what to do about it; the first part that is found counts.
+# Parts of the texts of AWS's gateways, and what to do about each; the first part that is found counts.
 _ADVICE = (
     ("expired", "get new credentials, such as by 'aws sso login'; if they are new, set this machine's clock"),
     (

@@ -5,22 +5,23 @@ Rule: records of a partition are stored in the order in which they were given, a
 - At most one batch of a partition is in flight at a time.
 
 - An idempotent producer (KIP-98) gives each batch its id and the next sequence. After a lost answer it sends the same
-  bytes with the same sequence again. They are stored once, and answered with the first offsets.
+  bytes with the same sequence again, so that the log stores them once and answers with the first offsets.
 
-- If a batch of an idempotent producer fails for good, what follows on its partition fails, too. Stored, it would come
-  before the failed records, which the caller may still send again. ``renew`` begins anew, with a new id.
+- If a batch of an idempotent producer fails for good, the later batches of its partition fail, too, because they would
+  otherwise be stored before the failed records, which the caller may still send again. ``renew`` takes a new id and
+  goes on.
 
 - Without idempotence each batch is independent of the others.
 
-- A batch that the topic finds too large is split, unless an earlier answer to it was lost. Its parts go one after the
-  other. A single record that is too large fails alone: its sequence is given to the next.
+- A batch that is too large for the topic is split into parts, which are sent one after the other, unless an earlier
+  answer to the batch was lost. A single record that is too large fails alone, and its sequence is given to the next.
 
-- The topic is looked at again (``topic_watch``). Partitions that were added count from the next record on. What was
-  given before stays in its partition, so a key's earlier records may lie in another one, as in Kafka.
+- The topic is looked at again (``topic_watch``). Partitions that were added count from the next record on. Records that
+  were given before stay in their partitions, so a key's earlier records may lie in another partition, as in Kafka.
 
-- A producer with write access of its own has all of it or none. Fenced in one partition, it is fenced for good, and all
-  that was not sent fails with that error. If it has all of its topic, it writes by the new number of partitions only
-  once it has all that are new.
+- A producer with write access of its own has all of it or none. If it is fenced in one partition, it is fenced for
+  good, and all that was not sent fails with that error. A producer that has its whole topic divides keys among added
+  partitions only once it has write access to all of them.
 """
 
 from __future__ import annotations
@@ -244,7 +245,7 @@ class Producer:
             raise failure
 
     def renew(self) -> None:
-        """Wait for all records given, and begin anew after a failure, with a new producer id.
+        """Wait for all records given, and go on after a failure, with a new producer id.
 
         A record that failed as ``OutcomeUnknownError`` may be in the log. The service cannot match it to the new id:
         look before you send it again, or it may be stored twice.
@@ -336,7 +337,7 @@ class Producer:
 
     def _fail(self, batch: PendingBatch[int], error: BaseException) -> None:
         batch.failure = self._failures.add(error, len(batch.records))
-        # After a lost answer a refusal proves nothing about this batch, but that the next ones would fail.
+        # After a lost answer a refusal proves nothing about this batch, and shows that the next ones would fail.
         refusal = error.__cause__ if isinstance(error, errors.OutcomeUnknownError) else error
         if self._access is not None and isinstance(refusal, FENCING):
             self._access.holding.lose(refusal)

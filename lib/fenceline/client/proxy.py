@@ -1,7 +1,7 @@
 """The proxy that the environment names for a service's URL, as HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, and NO_PROXY.
 
-Rule: only the proxy of this one URL is looked at. What the environment names for other URLs stops no program. This
-machine itself is asked without a proxy.
+Rule: only the proxy of this one URL is looked at, so that a proxy which the environment names for other URLs stops no
+program. Requests to this machine go through no proxy.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A reader: all records of some partitions, from a start on.
 
-Rule: a partition's records come in order, each once; partitions come as their answers arrive. Batches come as they are
-stored and are decoded here. Records of the first batch that lie below the start are left out. A follower of a topic
-reads the partitions that are added to it, from their beginning (``topic_watch``).
+Rule: a partition's records come in order, each once; partitions come as their answers arrive. The service sends batches
+as they are stored, and the reader decodes them and leaves out the records of the first batch that lie below the start.
+A reader that follows a topic reads the partitions that are added to it, from their beginning (``topic_watch``).
 
-A reader of compacted views begins a partition anew where a newer view may lack a deletion that it has not read. It also
-does where the topic got another order. By ``compaction.order=timestamp`` it leaves out what loses against a record that
-it has yielded (``table_order``).
+A reader of compacted views begins a partition again where a newer view may lack a deletion that the reader has not
+read, or where the topic got another order. With ``compaction.order=timestamp`` it leaves out each record that loses
+against one that it has yielded (``table_order``).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Reader:
         is_following: Never end, and wait for new records.
         max_bytes: How much one page may hold, as stored.
         group, session_id: Read as this group, for which the session owns the partitions.
-        is_compacted: Read the compacted view, and the log after it: a table. By ``compaction.order=timestamp`` the
-            reader remembers each key. Begin a table at ``earliest``: another reader's positions do not say which
-            deletions its table lacks.
-        on_restart: Called with a partition that begins anew, before its first record is yielded again. Drop what was
-            made of its records.
+        is_compacted: Read the compacted view, and the log after it: a table. With ``compaction.order=timestamp`` the
+            reader remembers each key. Begin a table at ``earliest``, because another reader's positions do not say
+            which deletions its table lacks.
+        on_restart: Called with a partition that begins again, before its first record is yielded again. Drop what was
+            made of the partition's records.
         new_from: Also read the partitions from this number on, as they are added; ``None``: none.
 
     Attributes:

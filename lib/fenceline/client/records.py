@@ -1,7 +1,7 @@
 """Records as a caller gives them.
 
-Rule: a record that cannot be encoded is refused before anything is sent, since all records of its batch would fail with
-it. Keys, values and header values are bytes; the caller encodes text.
+Rule: a record that cannot be encoded is refused before anything is sent, because all records of its batch would fail
+with it. Keys, values and header values are bytes; the caller encodes text.
 """
 
 from __future__ import annotations

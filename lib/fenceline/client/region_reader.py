@@ -3,16 +3,15 @@
 Rule: a region is silent if a request to it gets no usable answer for ``silent_ms``. Every method then raises one of
 ``UNUSABLE``, and nothing else does.
 
-- A refusal that says something is an answer (4xx): it is raised as it is, and the region is not silent.
+- A refusal (4xx) is an answer, so it is raised as it is, and the region is not silent.
 
-- NOT_FOUND says nothing: the path exists at every fenceline service, so another server answered.
+- NOT_FOUND is no answer: the path exists at every fenceline service, so another server sent it.
 
 - A subscriber that follows its whole topic also reads the partitions that are added there (``topic_watch``).
 
-- A time in which the caller did not ask for a page counts for nothing. So a program that was frozen does not leave a
-  region that is well.
+- Only time spent polling counts towards silence, so a paused program does not fail over.
 
-Not here: where the subscriber goes then; see ``failover``.
+Not here: where the subscriber goes from a silent region; see ``failover``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ UNUSABLE = (
     errors.NotFoundError,
 )
 LOOK_MS = 50  # between two looks at the time, while no page comes
-_HOLD_MS = 3_000  # of a poll; the rest of the silence is for its answer
+_POLL_HOLD_MS = 3_000  # the rest of the silence is for the poll's answer
 _PAUSE_MS = 250  # after the client gave up a request before the region counts as silent
 _AWAY_MS = 2_000  # between two looks, from which on the caller was away
 
@@ -54,7 +53,7 @@ class RetriedRequest(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a subscriber reads, in whichever region."""
+    """The subscription that a subscriber reads, in whichever region."""
 
     topic: str
     name: str
@@ -70,8 +69,8 @@ class RegionalRecord(ReadRecord):
     """A record with its identity, and the region in which it was read: ``offset`` is its offset there.
 
     Attributes:
-        stay: Which of the subscriber's stays in a region it was read in. Offsets of an earlier stay are not used again,
-            even in the same region: its log may have been restored since.
+        stay: The subscriber's stay in a region in which the record was read. Offsets of an earlier stay are not used
+            again, even in the same region, because its log may have been restored since.
     """
 
     region: str = ""
@@ -135,8 +134,8 @@ class RegionReader:
         self._lock = self._runtime.lock()
         self._asked: dict[int, int] = {}  # since when a page is waited for (monotonic clock)
         self._looked = self._present = self._runtime.monotonic_ms()
-        hold_ms = min(_HOLD_MS, wanted.silent_ms // 4)
-        # Always as one that follows: threads that wait for a silent region are not waited for.
+        hold_ms = min(_POLL_HOLD_MS, wanted.silent_ms // 4)
+        # Always as one that follows, because threads that wait for a silent region are not waited for.
         self._fetching: Fetching[int | None, Page] = Fetching(
             self._fetch, len(partitions), is_following=True, wait_ms=hold_ms
         )
@@ -249,7 +248,8 @@ class RegionReader:
 def enter(client: ApiClient, wanted: Wanted, silent_ms: int) -> RegionReader:
     """Begin to read in the region of ``client``. Its subscription is replicated from now on, and created if missing.
 
-    A missing one is created at earliest: what lies before ``latest`` would be acknowledged in every region.
+    A missing one is created at earliest, because at ``latest`` all earlier records would be acknowledged in every
+    region.
 
     Raises:
         FencelineError: As ``answered``.

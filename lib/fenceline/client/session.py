@@ -1,14 +1,14 @@
-"""A session that keeps its own lease, and what is held under one.
+"""A session that renews its own lease, and the rights that are held under one.
 
 Rule: only the service ends a session (I9).
 
-- A thread renews the lease when a third of it is spent, and then looks whether what is held under it is still held. A
-  loss is reported once, for good, to each callback that asked for it.
+- A thread renews the lease when a third of it is spent, and then looks whether each right under it is still held. A
+  loss is final, and is reported once to each callback that asked for it.
 
-- A lease that could not be renewed in time ends a lock, because a lock has no other guard. It does not end a producer:
-  there the log decides.
+- A lease that could not be renewed in time ends a lock, because a lock has no other guard. It does not end a producer,
+  because the log decides there.
 
-- At its end a session gives back what is held under it. If that fails, the service frees it when the lease lapses.
+- At its end a session gives back the rights under it. If that fails, the service frees them when the lease lapses.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Held:
     def when_lost(self, tell: OnLost) -> None:
         """Call ``tell`` once it is lost, or at once if it is already; in the thread that learns of it.
 
-        What it raises then goes to ``threading.excepthook``, and keeps the loss from no other callback.
+        An exception of ``tell`` then goes to ``threading.excepthook``, and the other callbacks still learn of the loss.
         """
         with self._lock:
             if self._loss is None:

@@ -1,8 +1,8 @@
 """Requests signed as AWS wants them (SigV4), for an API that IAM protects.
 
-Rule: each sending is signed anew, with the credentials of that moment. They come from where every AWS tool takes them
-(boto3's session: variables, profiles, SSO, roles), stay in that session, and are never shown. Without a region nothing
-is signed, and boto3 is not needed.
+Rule: each sending is signed with the credentials of that moment. The credentials come from where every AWS tool takes
+them (boto3's session: variables, profiles, SSO, roles), stay in that session, and are never shown. Without a region
+nothing is signed, and boto3 is not needed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SignedRequests(httpx.Auth):
             request.method, str(request.url), headers={"host": request.headers["host"]}, data=request.content
         )
         try:
-            # The credentials of one moment: a renewal in between would mix two pairs.
+            # The credentials are those of one moment, because a renewal in between would mix two pairs.
             frozen = self._credentials.get_frozen_credentials()
             SigV4Auth(frozen, _SERVICE, self._region).add_auth(signed)
         except (BotoCoreError, ClientError) as error:  # ClientError: from a service that issues credentials

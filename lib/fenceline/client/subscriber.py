@@ -1,18 +1,18 @@
 """A subscriber: the records of a subscription that are not acknowledged, and their acknowledgements.
 
-Rule: a subscriber shows each record once, in the order of its partition. The next subscriber shows again what was not
-acknowledged. So a program acknowledges a record after it has done the record's work.
+Rule: a subscriber shows each record once, in the order of its partition. Because the next subscriber shows again what
+was not acknowledged, a program acknowledges a record after it has done the record's work.
 
-- Under a session that owns the partitions for the group, the service checks each page and each acknowledgement. It
-  refuses a late one from a reader that was severed.
+- Under a session that owns the partitions for the group, the service checks each page and each acknowledgement, and
+  refuses those of a reader that was severed.
 
 - A subscriber that follows its whole topic also reads the partitions that are added (``topic_watch``).
 
-- With ``ack_every_ms`` acknowledgements are gathered (``acknowledger``). They are sent by the next call once they are
-  due, during a wait for records, at the end of an iteration, and by ``close``.
+- With ``ack_every_ms`` acknowledgements are gathered (``acknowledger``), and sent by the next call once they are due,
+  during a wait for records, at the end of an iteration, and by ``close``.
 
-- A crash repeats at most what was acknowledged within ``ack_every_ms``. The call that sends acknowledgements raises
-  their error.
+- After a crash at most the records that were acknowledged within ``ack_every_ms`` are shown again. The call that sends
+  acknowledgements raises their error.
 """
 
 from __future__ import annotations

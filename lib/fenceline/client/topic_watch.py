@@ -1,18 +1,19 @@
 """Topics that change while a program lives: a second look at them, in the background.
 
-Rule: a look is one request, on a thread of its own. So it delays no record, and costs no request for a record.
+Rule: a look is one request, on a thread of its own, so that it delays no record.
 
-- A topic is looked at 60 s after the last look. After an answer that shows old knowledge it is looked at at once, but
-  not more often than once a second.
+- A topic is looked at 60 s after the last look, and at once after an answer which shows that the topic may have
+  changed, but not more often than once a second.
 
-- A look that fails changes nothing. It comes again after 5 s, or after 60 s where the service refused it.
+- A look that fails changes nothing, and is repeated after 5 s, or after 60 s if the service refused it.
 
 - Any other exception, such as that of a caller's callback, goes to ``threading.excepthook``. The looks go on.
 
-- A partition that was added is read from its beginning, whatever the start of the others: all of its records came
-  after that start. Under a session that reads for a group, it is read once the session owns it.
+- A partition that was added is read from its beginning, whatever the start of the others, because all of its records
+  came after that start. Under a session that reads for a group, the partition is read once the session owns it.
 
-Not here: what else follows from a look. The owner of the watch is called after each one, changed or not.
+Not here: what else follows from a look. The owner of the watch is called after each look, whether the topic changed or
+not.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class TopicWatch:
             except errors.FencelineError:
                 self._put_off(name)
             except BaseException:
-                # A fault of the owner's, or of its callback. This thread ends by it, and another goes on.
+                # A fault of the owner, or of its callback. This thread ends with it, and another one goes on.
                 with self._lock:
                     self._thread = None
                     if not self._is_paused:

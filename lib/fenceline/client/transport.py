@@ -5,18 +5,18 @@ Rule: a request whose answer was lost is sent again only if its effect (``Effect
 - ``none``: the request changes nothing, and is sent again.
 
 - ``repeatable``: twice has the effect of once (a trim, a batch with a sequence). The request is sent again. If a
-  refusal follows, or no answer in time, the outcome is unknown: the lost request may have been carried out.
+  refusal follows, or no answer in time, the outcome is unknown, because the lost request may have been carried out.
 
-- ``ends``: as ``repeatable``, for the end of a transaction. ``CONCURRENT_TRANSACTIONS`` may answer after the end was
-  decided. So a refusal that follows that answer leaves the outcome unknown, too.
+- ``ends``: as ``repeatable``, for the end of a transaction. Because ``CONCURRENT_TRANSACTIONS`` may answer after the
+  end was decided, a refusal that follows that answer leaves the outcome unknown, too.
 
 - ``once``: the request is never sent again after a lost answer. The outcome is unknown, and the caller checks.
 
 ``retry`` answers, and connections that were never made, promise that nothing was carried out. Such a request is sent
 again for every effect, after a jittered pause that doubles, until the deadline. A client that never reached its service
-soon stops where connections are refused: most likely no server runs there.
+stops soon where connections are refused, because most likely no server runs there.
 
-The logger ``fenceline`` warns of each repetition. It names method, path, error and pause: no record, and no session.
+The logger ``fenceline`` warns of each retry, with method, path, error and pause, and without any record or session.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Transport:
         self._proxy = None if http is not None else proxy_of(self.url)
         limits = httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_CONNECTIONS_MAX)
         try:
-            # The proxy is looked up here, since httpx would stop at one that the environment names for other URLs.
+            # The proxy is looked up here, because httpx would stop at one that the environment names for other URLs.
             self._http = httpx.Client(
                 auth=auth, transport=http, limits=limits, verify=_trust(self.url), proxy=self._proxy, trust_env=False
             )
@@ -156,7 +156,7 @@ class Transport:
                     raise
                 last = lost = error
             except errors.FencelineError as error:
-                # What is committed already, and by whose note, is true whatever became of the lost request.
+                # The version that is committed already, and its note, are true whatever became of the lost request.
                 if lost is not None and effect != "none" and not isinstance(error, errors.AlreadyCommittedError):
                     raise _refused_later(error) from error
                 raise

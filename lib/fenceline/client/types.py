@@ -1,9 +1,10 @@
 """Answers of the service as values: those of ``model``, and those that only a client has.
 
 Rule: an unknown member is ignored, so that an older client can speak to a newer service. Values that the service has,
-too, have its types (``model``), so that a record is the same thing on both sides of HTTP. ``answers.parse`` makes them.
+too, are of its types (``model``), so that a record is the same thing on both sides of HTTP. ``answers.parse`` makes
+both kinds.
 
-Not here: what each answer has; its class says that.
+Not here: the members of an answer; its class has them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Write access under a session, kept while a producer sends (PIP-68).
 
-Rule: a session that lapsed comes back by the epochs that it was granted, or not at all. An epoch that was lost is never
-taken for the same one again.
+Rule: a session that lapsed reconnects by the epochs that it was granted, or not at all, so that an epoch that was lost
+is never taken for one that is held.
 
-A claim names its session and its producer. So a claim whose answer was lost can be sent again, and is answered the
+A claim names its session and its producer, so that a claim whose answer was lost can be sent again and is answered the
 same. A waiting producer keeps its place by its polls, and gives the place back when its time to wait is over.
 """
 
@@ -79,9 +79,9 @@ class Grant(Holding):
         self._client = client
         self._topic = topic
         self.claim = claim
-        self._later: list[Grant] = []  # of partitions that were added to the topic since
+        self._later: list[Grant] = []  # grants of partitions that were added to the topic since
         self._asked_to = max(claim.topic_epochs, default=-1) + 1
-        self._asked: list[tuple[str, Sequence[int]]] = []  # claims of such that are not granted yet
+        self._asked: list[tuple[str, Sequence[int]]] = []  # claims of added partitions that are not granted yet
         super().__init__(session, is_session_own=is_session_own)
 
     def look(self, timeout_ms: int) -> None:
@@ -93,13 +93,13 @@ class Grant(Holding):
     def grow(self, topic: Topic) -> Mapping[int, int]:
         """Claim the partitions that were added to the topic, under this grant's session.
 
-        The claims are Exclusive, or Shared if this grant is. This producer may be fenced already, without knowing it.
-        Then a claim that fences would fence its successor. A place in the line would keep others out for as long as
-        the session lives.
+        The claims are Exclusive, or Shared if this grant is. They neither fence, because this producer may be fenced
+        already without knowing it and would then fence its successor, nor wait, because a place in the queue would keep
+        others out for as long as the session lives.
 
-        Each claim keeps its name and its partitions until it is granted. So one whose answer was lost is asked for
-        again as the same claim. The loss of one of the new grants is the loss of this one. What a claim got after this
-        grant was lost or closed, by another thread, is given back.
+        Each claim keeps its name and its partitions until it is granted, so that a claim whose answer was lost is
+        repeated as the same claim. The loss of one of the new grants is the loss of this one. If another thread closes
+        or loses this grant meanwhile, then what a claim was granted after that is given back.
 
         Returns:
             The epochs of this grant and all that followed it.
@@ -160,7 +160,7 @@ class Grant(Holding):
         return True
 
     def lapse(self, error: errors.FencelineError) -> None:
-        """Ignore it: the log accepts this producer's appends until another one was granted access, and none after."""
+        """Do nothing: the log accepts this producer's appends until another one was granted access, and none after."""
 
     def close(self) -> None:
         super().close()

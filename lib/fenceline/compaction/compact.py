@@ -333,7 +333,7 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
                 # Another compactor's view, or this one, if the answer to its write was lost.
                 return head.view
             if not is_whole:
-                # The files go when the topic is deleted, and when another view reaches as far, so refresh which it is.
+                # The files go when the topic is deleted, and when another view reaches as far. Look which of both.
                 partition.refresh()
                 what = (
                     "a new compacted view lacks files, or has others; it was not put in force: run 'fenceline verify'"

@@ -1,1 +1,1 @@
-"""The commands, a module each, and what single commands need."""
+"""The commands, a module each, and the helpers of single commands."""

@@ -31,7 +31,7 @@ Generation = Annotated[
 
 
 class _RunsNothing(TyperCommand):
-    """The command, without a command of its caller's: a shell's habit from ``lock`` would own that one's words."""
+    """The command, which refuses ``-- COMMAND`` as ``lock`` takes it, because it would own the command's words."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:

@@ -165,7 +165,7 @@ def skip(
 
 
 def _given_up(status: ReplicationStatus, topic: str, partition: int, region: str, to: int) -> str:
-    """Return in words what a skip to this offset gives up.
+    """Return in words the records that a skip to this offset gives up.
 
     Raises:
         CommandError: There is no gap, and no batch that is refused; or the gap ends elsewhere.
@@ -186,7 +186,7 @@ def _given_up(status: ReplicationStatus, topic: str, partition: int, region: str
     return f"{found[0].records} records"
 
 
-# What a status is on a terminal, through a pipe, and as JSON
+# A status on a terminal, through a pipe, and as JSON
 
 
 def _document(found: ReplicationStatus) -> dict[str, Any]:

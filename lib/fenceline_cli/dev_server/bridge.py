@@ -2,8 +2,7 @@
 
 Rule: the bridge adds no behaviour of its own. A request takes the same route to the same handler as in a deployed
 region, except for a name with a slash (see ``_path``). Bodies are never turned to base64 and back (``isRaw``, see
-``fenceline_http.request``). Long polls have threads of their own, so a produce never waits for a thread that a poll
-holds.
+``fenceline_http.request``). Long polls have threads of their own, so that a produce never waits for a poll's thread.
 """
 
 from __future__ import annotations
@@ -139,8 +138,8 @@ def _may_wait(scope: Scope, body: bytes) -> bool:
 def _path(raw: str) -> str:
     """Return a path decoded once, as a gateway does.
 
-    A slash within a name must not lead to another route, and what is not UTF-8 is no other name. Each becomes U+0000,
-    which no name has.
+    A slash within a name must not lead to another route, and bytes that are not UTF-8 must not become another name.
+    Each becomes U+0000, which no name has.
     """
     return raw if "%" not in raw else "/".join(map(_name, raw.split("/")))
 

@@ -1,10 +1,10 @@
 """Threads that make the calls of one event loop.
 
-Rule: only the event loop's thread counts the calls, so the count needs no lock. A thread is started only where all
-others are busy, as far as the bound allows.
+Rule: only the event loop's thread counts the calls, so that the count needs no lock. A thread is started only if all
+others are busy, up to the bound.
 
-Why not ``loop.run_in_executor``: it ties two futures together, each with locks and callbacks of its own. That takes
-twice the CPU of all that is here.
+``loop.run_in_executor`` is not used, because it ties two futures together, each with locks and callbacks of its own,
+which takes twice the CPU of all that is here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The local server's limits for a request's line and headers, as a gateway in front of it would have them.
 
-Rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; what follows on it is dropped
-unread. The parser keeps an unfinished line without any limit, so bytes that produce no callback are counted, too.
+Rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; all further bytes on it are
+dropped. Bytes that produce no callback are counted, too, because the parser keeps an unfinished line without any limit.
 
 Rule: an offer to go on in another protocol is declined by ignoring it, as RFC 9110 allows, and the request is served.
-The JDK's HttpClient sends such an offer (``Upgrade: h2c``) with its first request. The parser would take the request's
-body for the other protocol, so it is shown the request once more, without the offer.
+The JDK's HttpClient sends such an offer (``Upgrade: h2c``) with its first request. The parser is given the request once
+more without the offer, because it would otherwise take the request's body for the other protocol.
 
 Not here: the limit of bodies, which the bridge keeps.
 """
@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 
-_PIECE_BYTES = 16 * 1024  # fed at once, since a callback says nothing of later bytes in the same piece
+_PIECE_BYTES = 16 * 1024  # fed at once, because a callback says nothing of later bytes in the same piece
 _DROPPED_BYTES_MAX = 4 * limits.MIB  # read after a refusal, so that its sender gets it
 _LINGER_S = 2.0  # for which a refused request is still read
 _AROUND_HEADER = len(": \r\n")
@@ -61,7 +61,7 @@ class LimitedHttp(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _decline(self, rest: bytes) -> None:
-        """Parse the present request anew without its offer of another protocol; ``rest`` follows its headers."""
+        """Parse the present request again without its offer of another protocol; ``rest`` follows its headers."""
         self._is_offer = False
         head = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode(), b"\r\n"]
         for name, value in self.headers:

@@ -1,11 +1,11 @@
 """The replicator of a local server: takes records from the peers, in threads of one process of the directory.
 
 Rule: of all processes that work on a directory, the one that holds ``replicator.lock`` replicates. The operating system
-releases the lock however that process ends, and another process takes it. Processes on a bucket and a table all
-replicate, and each partition's lease lets one of them work. The process with the lock waits for no lease: the process
-that took it has ended.
+releases the lock however that process ends, and another process takes it. The process with the lock waits for no lease,
+because the process that took the lease has ended. Processes on a bucket and a table all replicate, and each partition's
+lease lets one of them work.
 
-Rule: no request waits for these threads, and none wakes them. They find in memory that a log has moved.
+Rule: no request waits for these threads, and none wakes them, because they find in memory that a log has moved.
 
 Not here: what a run over one partition does (``regions.replicator``).
 """

@@ -1,7 +1,7 @@
 """The local server: the deployed handlers behind one port of this machine.
 
-Rule: the line with the URL is printed when requests will be answered, not before. A signal ends everything in good
-order, long polls included. Workers live no longer than the process that started them, however that one ends.
+Rule: the line with the URL is printed once requests are answered, and not before. A signal ends everything in good
+order, long polls included. Workers live no longer than the process that started them, however that process ends.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Server(uvicorn.Server):
 
     def stop(self) -> None:
         self.should_exit = True
-        # In a thread of its own: a signal may come while this one holds a lock that closing needs.
+        # In a thread of its own, because a signal may come while this thread holds a lock that closing needs.
         threading.Thread(target=self._service.log.close, daemon=True).start()
 
     @contextlib.contextmanager

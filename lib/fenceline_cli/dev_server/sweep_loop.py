@@ -1,10 +1,10 @@
 """The sweeper of a local server: a run each minute, in one thread of one of its processes.
 
-Rule: the loop ends at once when the server stops. A store that does not answer, or damaged data, does not end it: the
-loop reports that on stderr, and the next run tries again.
+Rule: the loop ends at once when the server stops. A store that does not answer, or damaged data, does not end the loop,
+which reports it on stderr and tries again in the next run.
 
-The sweeper's own item decides which process takes a turn. A run takes half the time to the next turn, so its last step
-is over by then, too. The next run goes on where this one ended.
+The sweeper's own item decides which process takes a turn. A run takes at most half the time to the next turn, so that
+its last step is over by then, too. The next run goes on where this one ended.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The web pages that may call the local server, and the names by which it may be called.
 
-A local server does not authenticate its callers. A browser on the same machine sends it requests for any page that asks
-for them. A page that changes the address of its own name ("DNS rebinding") may even read the answers.
+A local server does not authenticate its callers, and a browser on the same machine sends it requests for any page that
+asks for them. A page that changes the address of its own name ("DNS rebinding") may even read the answers.
 
-Rule: a page of another origin is refused before anything is done, unless the user named it. So is a request to a name
-that is not this server's. Programs other than browsers send neither `Origin` nor `Sec-Fetch-Site`, and are not
-affected.
+Rule: a page of another origin, unless the user named it, and a request to a name that is not this server's are refused
+before anything is done. Programs other than browsers are not affected, because they send neither `Origin` nor
+`Sec-Fetch-Site`.
 
-Not here: authentication. A deployed API has IAM for that.
+Not here: authentication, for which a deployed API has IAM.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OTHERS_SITES = ("cross-site", "same-site")  # same-site: e.g. another port of t
 _SHOWN_CHARS = 200
 _PLACES_REMEMBERED = 64
 
-# What a refusal may be for, and what makes a request a preflight.
+# The headers by which a request is judged: they may cause its refusal, or make it a preflight.
 _JUDGED = frozenset((b"host", b"origin", b"sec-fetch-site", b"access-control-request-method"))
 
 _ALLOW_METHODS = b"GET, POST, PUT, PATCH, DELETE"
@@ -134,7 +134,7 @@ class WebOrigins:
         return len(given) == 1 and _origin(given[0].decode("latin-1")) in self._origins
 
     def _check_host(self, given: Sequence[bytes]) -> None:
-        """Refuse a name that is not this server's: the name's owner may let it lead here, and then read the answers.
+        """Refuse a name that is not this server's, because its owner may let it lead here, and then read the answers.
 
         A request without a `Host` is one of HTTP/1.0, which no browser sends.
         """

@@ -78,7 +78,7 @@ def list_producers(request: Request, wanted: NamePage) -> Response:
 
 
 def _producers(page: ProducerPage) -> Response:
-    """Respond with a page of producers; what does not pass the gateway is cut off by name, whichever list it is in."""
+    """Respond with a page of producers, cut by name in both lists at once so that it passes the gateway."""
     by_name = sorted([*page.producers, *page.waiting], key=lambda one: one.producer_name)
     rows, is_cut = responses.fitting(by_name)
     shown = {one.producer_name: row for one, row in zip(by_name, rows, strict=False)}

@@ -64,7 +64,7 @@ def put_subscription(request: Request, wanted: SubscriptionChange) -> Response:
 
 
 def _shown(shown: ShownSubscription, status: int = 200) -> Response:
-    """Respond with a subscription, with as many of its partitions as pass the gateway; of one at least a part."""
+    """Respond with a subscription and as many of its partitions as pass the gateway, at least with a part of one."""
     parts = list(_up_to_a_part(map(_part, shown.cursors)))
     parts = parts[: len(responses.fitting(parts)[0])]
     has_more = shown.has_more or len(parts) < len(shown.cursors) or any(one.has_more for one in parts)
@@ -72,7 +72,7 @@ def _shown(shown: ShownSubscription, status: int = 200) -> Response:
 
 
 def _up_to_a_part(cursors: Iterable[CursorPart]) -> Iterator[CursorPart]:
-    """Yield cursors up to the first that is not whole: a reader goes on from there."""
+    """Yield cursors up to and including the first that is not whole, from which a reader goes on."""
     for cursor in cursors:
         yield cursor
         if cursor.has_more:

@@ -1,1 +1,1 @@
-"""What each operation takes and answers: a module per function."""
+"""The requests and answers of each operation: a module per function."""

@@ -1,4 +1,4 @@
-"""What the admin function answers about the service itself: its health, and this contract."""
+"""The admin function's answers about the service itself: its health, and this contract."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Health(NamedTuple):
 
 @Titled("Links")
 class Links(NamedTuple):
-    """Where the parts of the service are."""
+    """The paths of the parts of the service."""
 
     openapi: str = "/v1/openapi.json"
     docs: str = "/docs"
@@ -29,7 +29,7 @@ class Links(NamedTuple):
 
 @Titled("Service")
 class About(NamedTuple):
-    """What answers here."""
+    """The service that answers at this URL."""
 
     name: Literal["fenceline"]
     version: str

@@ -1,4 +1,4 @@
-"""What the admin function takes and answers: topics. `replication` and `about` have the rest."""
+"""The admin function's requests and answers about topics. `replication` and `about` have the rest."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _REGIONS = list_of(
 
 
 class _Settings(Members):
-    """What a topic can be given, and what of it can be changed."""
+    """The settings of a topic that can be given, and changed."""
 
     partitions: int | None = optional(_PARTITIONS)
     config: Mapping[str, Any] | None = optional(_CONFIG)
@@ -82,7 +82,7 @@ class Trim(Body):
     before_offset: int = required(integer())
 
 
-# What is answered
+# Answers
 
 
 @Titled("Topics")
@@ -94,7 +94,7 @@ class TopicList(NamedTuple):
 
 
 class Trimmed(NamedTuple):
-    """Where a partition begins now."""
+    """The log start of a partition after a trim."""
 
     log_start_offset: Offset
 

@@ -1,6 +1,7 @@
-"""The ends of transactions: one by itself, several by one decision, with ``once`` or not; and what puts one off.
+"""The ends of transactions: of one, or of several by one decision, with ``once`` or not; and the extension of a
+time-out.
 
-Rule: what a producer's requests have in common is declared here: its pair, and the errors that say that it is past.
+Rule: the common part of a producer's requests is declared here: its pair, and the errors by which the pair is past.
 
 Not here: what is in a transaction (``transactions``).
 """
@@ -92,7 +93,7 @@ class ExtendTransaction(OfProducer, Body):
     timeout_ms: int = required(integer(1, limits.EXTENSION_MS_MAX))
 
 
-# What is answered
+# Answers
 
 
 class EndedTransactions(NamedTuple):

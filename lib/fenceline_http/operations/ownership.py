@@ -1,4 +1,4 @@
-"""What the sessions function takes and answers about ownership.
+"""The sessions function's requests and answers about ownership.
 
 Rule: members and their kinds are judged here. Names, bounds and repetitions are judged by ``fenceline.access``, which
 also serves callers without HTTP.

@@ -1,4 +1,4 @@
-"""What the produce function takes and answers."""
+"""The produce function's requests and answers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fenceline_http.schemas import PROBLEM
 
 
 def _result() -> Schema:
-    """Return one type, which generators of clients make one class of: either all that an append answers, or the error.
+    """Return a type with all that an append answers, or the error, of which generators of clients make one class.
 
-    A result is not declared as a class, because its members go together as no annotation says it.
+    A result is not declared as a class, because no annotation can state which of its members go together.
     """
     place = {"topic": STRING, "partition": integer()}
     appended, _ = members(Appended)

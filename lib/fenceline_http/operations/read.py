@@ -1,4 +1,4 @@
-"""What the read function takes and answers."""
+"""The read function's requests and answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _AT_TIME = "Find the first record with this time or a later one, in milliseconds
 
 
 class _Place(Query):
-    """Where a read starts, and who reads."""
+    """The start of a read, and its reader."""
 
     offset: int | None = optional(
         integer(), "Where to start. Give exactly one of `offset`, `timestamp` and `tail_offset`."
@@ -191,7 +191,7 @@ class TopicOffsetsAt(NamedTuple):
 
 @Titled("ProducerStates")
 class ProducerStateList(NamedTuple):
-    """What a partition knows of some producers, by producer id."""
+    """The states of some producers in a partition, by producer id."""
 
     producers: Sequence[ShownProducerState]
     has_more: bool

@@ -1,4 +1,4 @@
-"""What the admin function takes and answers about topics in several regions. `admin` includes these routes."""
+"""The admin function's requests and answers about topics in several regions. `admin` includes these routes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GapSkip(Body):
     to_offset: int = required(integer())
 
 
-# What is answered
+# Answers
 
 
 class StartedSnapshot(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the sessions function takes and answers: sessions and named producers. `ownership` has the rest.
+"""The sessions function's requests and answers about sessions and named producers. `ownership` has the rest.
 
 Rule: members and their kinds are judged here. Which of them go together, and their bounds, are judged by
 ``fenceline.access``, which also serves callers without HTTP.
@@ -97,11 +97,11 @@ class OfSession(Query):
     session_id: str = required(TEXT, "The session that made the claim.")
 
 
-# What is answered
+# Answers
 
 
 class ClaimAnswer(NamedTuple):
-    """What became of a claim."""
+    """The outcome of a claim."""
 
     producer: Claim
 

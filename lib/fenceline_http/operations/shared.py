@@ -1,4 +1,4 @@
-"""What operations of several functions share: paths, codes of errors, queries, pages of records."""
+"""Parts of the operations of several functions: paths, codes of errors, queries, pages of records."""
 
 from __future__ import annotations
 

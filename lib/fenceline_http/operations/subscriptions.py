@@ -1,4 +1,4 @@
-"""What the subscriptions function takes and answers: subscriptions, and the offsets of groups."""
+"""The subscriptions function's requests and answers: subscriptions, and the offsets of groups."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class CommittedQuery(Query):
             refuse("partition", "left out without a topic")
 
 
-# What is answered
+# Answers
 
 
 @Titled("Subscriptions")

@@ -1,7 +1,7 @@
-"""What the transactions function takes and answers: producer ids, coordinators, transactions.
+"""The transactions function's requests and answers: producer ids, coordinators, transactions.
 
-Rule: the form of a request is judged here, whole, before any store is asked. A transactional id in a path is judged by
-the handler.
+Rule: the whole form of a request is judged here, before any store is asked. The handler judges a transactional id in a
+path.
 
 Not here: the ends of transactions (``ends``), batches in one (``produce_requests``), and the producers of a partition
 (``read``).
@@ -138,7 +138,7 @@ def _refuse_twice(member: str, places: Iterable[tuple[str, int]]) -> None:
         seen.add(place)
 
 
-# What is answered
+# Answers
 
 
 _PLACES_EXAMPLE = [{"topic": "orders", "partition": 0}]

@@ -1,6 +1,6 @@
-"""Batches of one partition that are decoded together: small ones then cost little more than large ones.
+"""Batches of one partition that are decoded together, so that small ones cost little more than large ones.
 
-Rule: offsets rise within a batch and stay within its own. So what is cut by offset is one piece.
+Rule: offsets rise within a batch and stay within its bounds, so that a cut by offset is one piece.
 
 Not here: Arrow columns; see ``decode``.
 """

@@ -1,6 +1,6 @@
 """The batches of a segment's body as stored, before their records are decoded.
 
-Rule: a batch's header is believed after its CRC, and its offsets where they join up with the segment's.
+Rule: a batch's header is trusted once its CRC matches, and its offsets if they join up with the segment's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PartitionRef(NamedTuple):
 
 
 class LocatedBatch(NamedTuple):
-    """A batch whose header is to be believed."""
+    """A batch whose header can be trusted."""
 
     body: bytes
     at: int

@@ -1,7 +1,7 @@
 """Bytes at places of a buffer as Arrow columns, copied by Arrow alone.
 
-Rule: a buffer with the edges of its fields as offsets *is* a binary array: gap, field, gap, field, to the last one.
-The fields are then every second entry, or every fourth, of that array.
+Rule: a buffer with the edges of its fields as offsets *is* a binary array: gap, field, gap, field, to the last one. So
+the fields are every second entry, or every fourth, of that array.
 """
 
 from __future__ import annotations

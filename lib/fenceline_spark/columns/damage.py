@@ -1,4 +1,4 @@
-"""What decoding finds wrong, before it is known which stored batch holds it.
+"""Damage that decoding finds, before it is known which stored batch holds it.
 
 Not here: the error that a caller gets, with topic, partition and offset; see ``decode``.
 """

@@ -1,8 +1,9 @@
 """Record batches as Arrow record batches, with the columns that Spark asked for.
 
-Rule: damaged bytes are never rows. All that is inconsistent is a ``CorruptLogError`` with topic, partition and offset.
+Rule: damaged bytes are never rows. Every inconsistency is a ``CorruptLogError`` with topic, partition and offset.
 
-Rule: memory is bounded by what is decoded together, and released with it. An Arrow column owns its bytes.
+Rule: memory is bounded by the batches that are decoded together, and released after them, because an Arrow column owns
+its bytes.
 
 Not here: which batches a reader may see; see ``source.task``.
 """
@@ -24,7 +25,7 @@ from fenceline_spark.columns.binary import columns_at, valid_bits
 from fenceline_spark.columns.headers import TYPE as HEADERS
 from fenceline_spark.columns.headers import header_column
 
-ROWS_MAX = 20_000  # of one Arrow record batch
+ROWS_MAX = 20_000  # in one Arrow record batch
 BYTES_MAX = 8 * MIB
 TYPES = {
     "key": pa.binary(),
@@ -38,7 +39,7 @@ TYPES = {
     "topic_epoch": pa.int32(),
     "origin": pa.string(),
 }
-_BYTES_PER_ROW = 48  # of the columns beside key, value, headers and topic
+_NUMBERS_BYTES_PER_ROW = 48  # all columns but key, value, headers and topic
 _MS_MAX = INT64_MAX // 1_000
 
 
@@ -60,7 +61,7 @@ class Decoder:
         self._schema = schema_of(columns)
         self._start, self._end = start, end
         self._room = Room(rows_max=ROWS_MAX, bytes_max=BYTES_MAX)
-        self._bytes_per_row = _BYTES_PER_ROW + len(log.topic.encode())
+        self._bytes_per_row = _NUMBERS_BYTES_PER_ROW + len(log.topic.encode())
 
     def decode(self, batches: Iterable[LocatedBatch]) -> Iterator[Any]:
         """Yield the records of these batches, in order, as Arrow record batches of bounded size.

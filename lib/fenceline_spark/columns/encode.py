@@ -2,8 +2,8 @@
 
 Rule: a batch is byte for byte what ``fenceline.format.batch.encode`` makes of the same records.
 
-Rule: all fields of all records are computed at once. Arrow then puts each record's pieces one after the other: its
-``take`` of many short values copies faster than any index of bytes.
+Rule: all fields of all records are computed at once. Arrow then puts each record's pieces one after the other, because
+its ``take`` of many short values copies faster than any index of bytes.
 
 Not here: which rows are in a batch; see ``sink.sending``.
 """
@@ -23,7 +23,7 @@ from fenceline.format.batch import BatchHeader, Codec
 from fenceline_spark.columns.octets import binary_of, edges, lengths, octets
 from fenceline_spark.columns.writing import widths, written, zigzag
 
-_ATTRIBUTES = 0  # of a record: no bit is in use
+_RECORD_ATTRIBUTES = 0  # no bit is in use
 _NO_HEADERS = pa.array([b"\x00"], pa.binary())
 
 
@@ -153,7 +153,7 @@ def records_of(columns: Columns) -> bytes:
     key_bytes, value_bytes = _stated_lengths(key), _stated_lengths(value)
     size = _body_bytes(key, value, headers) + widths(time) + widths(offset) + widths(key_bytes) + widths(value_bytes)
     pieces = [
-        written([zigzag(size), _ATTRIBUTES, time, offset, key_bytes]),
+        written([zigzag(size), _RECORD_ATTRIBUTES, time, offset, key_bytes]),
         key,
         written([value_bytes]),
         value,

@@ -1,7 +1,7 @@
 """The fields of many records at once: their numbers, and the places of their bytes.
 
-Rule: each field's end is where the next one begins, and the last one's end is the record's. So a length that is wrong
-is found, whatever it is. A length below 0 means null, as for Kafka's clients.
+Rule: each field ends where the next one begins, and the last one ends with the record, so that any wrong length is
+found. A length below 0 means null, as for Kafka's clients.
 
 Not here: where records begin; see ``record_bounds``. What their headers hold; see ``headers``.
 """
@@ -19,7 +19,7 @@ PAST_THE_END = "a record's fields do not end where it does"
 
 
 class FieldBounds(NamedTuple):
-    """Where one field of bytes begins and ends in each of some records."""
+    """The beginning and the end of one field of bytes in each of some records."""
 
     start: Any
     end: Any
@@ -31,7 +31,7 @@ class FieldBounds(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """What some records hold: arrays with an entry for each record."""
+    """The fields of some records: arrays with an entry for each record."""
 
     timestamp_delta: Any
     offset_delta: Any

@@ -1,6 +1,6 @@
 """Headers of records as one Arrow column.
 
-Rule: they are read also where they are not asked for, because only their end proves the length of the record.
+Rule: headers are read even if the column is not asked for, because only their end proves the length of the record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPE = pa.list_(pa.field("element", _PAIR))
 class Headers(NamedTuple):
     """All headers of some records, one after the other."""
 
-    count: Any  # of each record
+    count: Any  # the number of each record's headers
     names: Any  # an Arrow column of strings
     values: Any
 

@@ -1,6 +1,6 @@
 """Kafka's murmur2 of a column of keys, all of them at once.
 
-Rule: it is ``fenceline.format.partitioner`` key for key. A key of any length is read four bytes at a time, and each
+Rule: the result is that of ``fenceline.format.partitioner``, key for key. Keys are read four bytes at a time, and each
 step takes all keys that are long enough for it.
 
 Not here: rows without a key; see ``sink.placing``.
@@ -15,7 +15,7 @@ from fenceline_spark.columns.octets import edges, octets
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
-_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)  # of the 0 to 3 bytes after the last whole word
+_REST_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)  # for the 0 to 3 bytes after the last whole word
 
 
 def murmur2(keys: pa.BinaryArray) -> np.ndarray:
@@ -34,7 +34,7 @@ def murmur2(keys: pa.BinaryArray) -> np.ndarray:
         k = (k ^ k >> np.uint32(24)) * _M
         h[rows] = h[rows] * _M ^ k
     left = lengths & 3
-    rest = words[starts + 4 * whole] & _MASKS[left]
+    rest = words[starts + 4 * whole] & _REST_MASKS[left]
     h = np.where(left > 0, (h ^ rest) * _M, h)
     h = (h ^ h >> np.uint32(13)) * _M
     return np.asarray(h ^ h >> np.uint32(15))

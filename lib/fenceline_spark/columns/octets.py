@@ -1,6 +1,6 @@
 """Binary columns as the bytes and edges that Arrow keeps, for numpy.
 
-Rule: nothing is copied, and a slice of a column is read as the slice that it is.
+Rule: nothing is copied, and of a slice of a column only the slice is read.
 """
 
 from __future__ import annotations

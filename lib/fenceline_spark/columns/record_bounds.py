@@ -1,11 +1,12 @@
-"""Where records begin: each one's length leads to the next.
+"""The beginnings of records, found by the length of each, which leads to the next.
 
-A chain can only be followed step by step, at 50 ns a step. So it is guessed first, for all records at once. Before
-nearly every record lies a zero, because the one before has no headers. After its length lies another, its attributes.
-A place like that which no other one leads to is dropped, until as many remain as there are records.
+A chain can only be followed step by step, at 50 ns a step, so the beginnings of all records are first guessed at once.
+Before nearly every record lies a zero, because the record before it has no headers, and after its length lies another
+zero, its attributes. A place of this form to which no other place leads is dropped, until as many remain as there are
+records.
 
-Rule: a guess is believed only where each place leads exactly to the next, from the first byte to the last. By
-induction it is then what the steps would find. Anything else is followed step by step.
+Rule: a guess is accepted only if each place leads exactly to the next, from the first byte to the last, because it is
+then, by induction, what the steps would find. Otherwise the chain is followed step by step.
 
 Not here: what is inside a record; see ``fields``.
 """
@@ -20,7 +21,7 @@ import numpy as np
 from fenceline_spark.columns.damage import Damage
 
 SLACK = bytes(64)  # after the last record: fields are read before their place is checked
-_GUESSED_BYTES_MAX = 256  # of a record, on average: beyond it, steps are faster than a look at each byte
+_BYTES_PER_RECORD_MAX = 256  # for a guess: beyond it, steps are faster than a look at each byte
 _ROUNDS_MAX = 8
 _BLOCK_BYTES = 64 * 1024  # looked at together: they stay in the processor's cache
 # By the byte that a length begins with, how far the next record is; 0 where the length is longer, or negative.
@@ -92,7 +93,7 @@ def _after_long(data: memoryview, at: int, number: int) -> int:
 def _guess(data: memoryview, spans: Sequence[BatchSpan]) -> Any:
     """Return what ``record_places`` does, or ``None`` if the guess is not right."""
     end, count = spans[-1].end, sum(span.records for span in spans)
-    if end > count * _GUESSED_BYTES_MAX or end < 4:
+    if end > count * _BYTES_PER_RECORD_MAX or end < 4:
         return None
     array = np.frombuffer(data, np.uint8)
     found = _likely(array, end)

@@ -1,6 +1,6 @@
 """Zigzag varints, many at once.
 
-Rule: a varint has ten bytes at most. What its tenth byte holds beyond 64 bits is dropped, as aiokafka drops it.
+Rule: a varint has ten bytes at most. The bits of its tenth byte beyond 64 are dropped, as aiokafka drops them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Jobs that keep a log useful: each is a function that takes a session of Spark, and a command of ``fenceline spark``.
 
-Rule: a job that dies at any point has done a part that counts, or nothing that counts. Running it again is right.
+Rule: a job that dies at any point leaves a part that counts, or nothing that counts, so that it can be run again.
 """
 
 from __future__ import annotations

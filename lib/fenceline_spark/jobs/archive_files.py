@@ -1,6 +1,6 @@
 """The Parquet files of an archive, as tasks write them and check them.
 
-Rule: each attempt of a task writes files of its own names. What the driver does not put into a manifest does not count.
+Rule: each attempt of a task writes files of its own names, and only files that the driver names in a manifest count.
 
 Not here: which files count (``manifests``), and what is archived (``archiving``).
 """
@@ -47,7 +47,7 @@ RECORDS = (
 FINDINGS = "path string, finding string"
 _FINDINGS = pa.schema([("path", pa.string()), ("finding", pa.string())])
 _DAYS_AT_ONCE = 64  # files open, where records' times are far apart
-_NO_DATE = "__HIVE_DEFAULT_PARTITION__"  # of records without a timestamp, as Spark and Hive name it
+_NO_DATE = "__HIVE_DEFAULT_PARTITION__"  # the day of records without a timestamp, as Spark and Hive name it
 _BUFFER_BYTES = 64 * limits.MIB
 FILE_BYTES = 64 * limits.MIB  # a file that has so many is finished: a bucket's is sent from memory, whole
 _HASHED_AT_ONCE = limits.MIB
@@ -55,7 +55,7 @@ _HASHED_AT_ONCE = limits.MIB
 
 @dataclass(frozen=True)
 class Archiving:
-    """What every task of a run is given."""
+    """The arguments of every task of a run."""
 
     to: str
     topic: str
@@ -150,7 +150,7 @@ class _Day:
 
     @property
     def bytes(self) -> int:
-        """How many are written."""
+        """The number of bytes that are written."""
         return self._file.tell()
 
     def write(self) -> None:

@@ -1,8 +1,8 @@
-"""Where an archive is: a directory, or a bucket. Both hold the same files under the same names.
+"""Places of archives: a directory, or a bucket. Both hold the same files under the same names.
 
 Rule: a file is whole and durable as soon as it has its name, and each name is given once. In a bucket every create is
-conditional (``If-None-Match: *``). A create that was not answered is sent again. A run that then finds its own bytes
-has made them.
+conditional (``If-None-Match: *``), and a create that was not answered is sent again. A run that then finds its own
+bytes under the name has created the file.
 
 Not here: which files count; see ``manifests``.
 """
@@ -43,7 +43,7 @@ class ArchiveError(Exception):
 
 
 class ArchivePlace(Protocol):
-    """Where an archive is. Paths are below it, with ``/``."""
+    """The place of an archive. Paths are below it, with ``/``."""
 
     name: str
 
@@ -153,7 +153,7 @@ class DirectoryPlace:
         except OSError as error:
             raise self._unwritable(error) from error
         try:
-            # This link is the commit: of several runs one makes it. The others remove the files that they made.
+            # This link is the commit. Of several runs one makes it, and the others remove the files that they made.
             os.link(drafted, final)
         except FileExistsError as error:
             # It is this run's where a server made the link and its answer was lost, as link(2) says of NFS.
@@ -218,10 +218,11 @@ class BucketPlace:
     def commit(self, draft: str, path: str, body: bytes) -> None:  # noqa: ARG002 - a directory's
         with _facts(self.name, is_commit=True):
             try:
-                # This create is the commit: of several runs one makes it. The others remove the files that they made.
+                # This create is the commit. Of several runs one makes it, and the others remove the files that they
+                # made.
                 self._create(path, body)
             except AlreadyExists:
-                # It is this run's where an answer was lost: the body has the run's id.
+                # It may be this run's, because an answer was lost: the body has the run's id.
                 if self._objects.get(path).body != body:
                     raise
 
@@ -256,7 +257,7 @@ class BucketPlace:
 
 @contextmanager
 def _facts(name: str, *, is_commit: bool = False) -> Iterator[None]:
-    """Raise what keeps a bucket from being used as one line.
+    """Raise the reason why a bucket cannot be used as one line.
 
     Raises:
         ArchiveError: It cannot be used.
@@ -298,7 +299,7 @@ def _opened(bucket: str, prefix: str, **options: Any) -> Any:
 
 @cache
 def _bucket(text: str) -> BucketPlace:
-    """Return this process's own: PySpark reuses its workers, so connections outlive a task."""
+    """Return this process's own bucket. PySpark reuses its workers, so connections outlive a task."""
     bucket, prefix = _parsed(text)
     with _facts(text):
         return BucketPlace(text, _opened(bucket, prefix, connect_ms=_SEND_MS, answer_ms=_SEND_MS))

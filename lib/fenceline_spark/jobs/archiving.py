@@ -1,8 +1,8 @@
 """Archive: the committed records of a topic as Parquet files, each run beginning where the one before it ended.
 
-Rule: a run that dies at any point leaves files that no manifest names, and so nothing that counts. The next run removes
-them: it looks for them before its own commit, since a run that began before that cannot win any more. Files of which
-no run is known are left alone, and stop the run.
+Rule: a run that dies at any point leaves files that no manifest names, and so nothing that counts. The next run looks
+for these files before its own commit and removes them after it, because a run that began before that commit cannot win
+any more. Files of which no run is known are left alone, and stop the run.
 
 Not here: the manifests (``manifests``), and what tasks do (``archive_files``).
 """
@@ -84,7 +84,7 @@ def archive(
         counted = [replace(one, records=_records(files, one.partition)) for one in ranges]
         manifest = Manifest(topic, topic_id, len(before), run, runtime.now_ms(), tuple(counted), tuple(files))
     except BaseException:
-        # The draft stays: tasks of this run may still be at work, and the next run knows their files by it.
+        # The draft stays, because tasks of this run may still be at work, and the next run knows their files by it.
         _remove_files(manifests, topic, topic_id, run)
         raise
     try:
@@ -92,7 +92,8 @@ def archive(
     except ArchiveError:
         _end(manifests, topic, topic_id, run)
         raise
-    # After anything else the manifest may be there, or come yet, so its files stay. A further run's commit decides it.
+    # After any other error the manifest may be there, or come yet, so its files stay until a further run's commit
+    # decides.
     try:
         # A run that began before the commit above meant to create the same manifest: it cannot win any more.
         _remove(manifests.place, stale)
@@ -114,7 +115,7 @@ def archived(spark: SparkSession, topic: str, directory: str | Path) -> DataFram
     if not files:
         raise ArchiveError(f"the archive has no records of the topic; name another place: topic={topic} to={root}")
     if not isinstance(place, DirectoryPlace):
-        read = partial(read_files, root, topic, files)  # by the bucket's own client, since Spark may have none for it
+        read = partial(read_files, root, topic, files)  # by the bucket's own client, because Spark may have none for it
         return spark.range(0, len(files), 1, len(files)).mapInArrow(read, RECORDS)
     paths = [_GLOB.sub(r"\\\g<0>", f"{root}/{file.path}") for file in files]
     found = spark.read.option("basePath", root).parquet(*paths)
@@ -124,7 +125,7 @@ def archived(spark: SparkSession, topic: str, directory: str | Path) -> DataFram
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a check of an archive found.
+    """The findings of a check of an archive.
 
     Attributes:
         findings: (file, what is wrong) of the topic's files; none, if the archive is whole.
@@ -181,7 +182,7 @@ def manifests_of(topic: str, directory: str | Path) -> list[Manifest]:
 def _ranges(
     topic: str, before: Sequence[Manifest], bounds: Mapping[int, Bounds], *, skips_lost: bool
 ) -> list[ArchivedRange]:
-    """Return what a run archives: from where the last run ended, to the last stable offset."""
+    """Return the ranges that a run archives: from where the last run ended, to the last stable offset."""
     ends = {one.partition: one.end for manifest in before for one in manifest.ranges}
     ranges: list[ArchivedRange] = []
     for number, bound in sorted(bounds.items()):
@@ -201,7 +202,7 @@ def _ranges(
 
 
 def _left(manifests: Manifests, topic: str, topic_id: str) -> Sequence[str]:
-    """Return what runs that died have left.
+    """Return the files that runs which died have left.
 
     Raises:
         ArchiveError: There are files beside it that no manifest names.

@@ -1,6 +1,6 @@
 """The page of an audit: its findings, a plot of each topic, and a table of all partitions, in one file of HTML.
 
-Rule: the page needs nothing else: its plots are within it.
+Rule: the page needs no other file, because its plots are within it.
 
 Not here: what was counted (``auditing``).
 """

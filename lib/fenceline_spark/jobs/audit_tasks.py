@@ -1,6 +1,6 @@
-"""What the tasks of an audit do: count what a range of offsets holds, and verify the chain of a partition.
+"""The tasks of an audit: count the contents of a range of offsets, and verify the chain of a partition.
 
-Rule: damage is counted, not raised: an audit reports all that it finds, in every partition.
+Rule: damage is counted and not raised, because an audit reports all that it finds, in every partition.
 
 Not here: what is a finding (``auditing``).
 """
@@ -35,7 +35,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class RangeCounts:
-    """What one range holds.
+    """The contents of one range.
 
     Attributes:
         number: The range's.
@@ -63,7 +63,7 @@ class RangeCounts:
 def count_ranges(
     reading: ReadSettings, ranges: Sequence[ReadRange], numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what the ranges with these numbers hold.
+    """Yield the contents of the ranges with these numbers.
 
     Raises:
         DataLossError, StoreUnavailableError: As ``read_range``.

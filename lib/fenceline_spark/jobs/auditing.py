@@ -1,4 +1,4 @@
-"""Audit: what each partition of some topics holds, and what is wrong with it.
+"""Audit: the contents of each partition of some topics, and findings.
 
 A finding is something that should not be in any log:
 
@@ -6,12 +6,12 @@ A finding is something that should not be in any log:
 - ``gap``: an offset that holds neither a record, nor a marker, nor a record of an aborted transaction.
 - ``chain``: a segment that does not follow from the one before it, or items that do not agree with the log.
 
-What may be meant is a finding only if the audit is strict:
+Two things that may be intended are findings only if the audit is strict:
 
 - ``duplicated``: a record with the key and the value of an earlier one of its partition.
 - ``late``: a record with an earlier time than the record before it.
 
-Rule: only what is decided is audited: from the log start to the last stable offset, as both are when the audit begins.
+Rule: only decided records are audited, from the log start to the last stable offset, as both are when the audit begins.
 
 Not here: the page (``audit_page``), and what tasks do (``audit_tasks``).
 """
@@ -44,7 +44,7 @@ _SQL_TYPES = {"str": "string", "str | None": "string", "int": "bigint", "int | N
 
 @dataclass
 class PartitionAudit:
-    """What one partition holds from ``log_start`` to ``end``.
+    """The contents of one partition from ``log_start`` to ``end``.
 
     Attributes:
         end: The last stable offset.
@@ -95,7 +95,7 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         hours: By topic, how many records each hour has, by its number since the epoch.
@@ -268,7 +268,7 @@ def _count(
         for name in ("segments", "records", "bytes", "markers", "aborted", "gaps", "late"):
             setattr(one, name, getattr(one, name) + row[name])
         if one.last_ms is not None and row["first_ms"] is not None:
-            one.late += row["first_ms"] < one.last_ms  # of the first record of a range
+            one.late += row["first_ms"] < one.last_ms  # the first record of a range may be late, too
         one.first_ms = row["first_ms"] if one.first_ms is None else one.first_ms
         one.last_ms = one.last_ms if row["last_ms"] is None else row["last_ms"]
         one.damage = one.damage or row["damage"]

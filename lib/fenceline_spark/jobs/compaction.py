@@ -4,8 +4,8 @@ The first pass finds the offset at which each key is newest: tasks read keys, an
 together. The second pass makes files: each task copies the records of its ranges by slices of bytes. The driver then
 moves the pointer, by the core's one conditional write.
 
-Rule: a file counts only once the driver has found exactly those files under the attempt's prefix that the tasks named.
-Before the pointer moves, no reader can see any of them.
+Rule: files count only once the driver has found exactly those files under the attempt's prefix that the tasks named. No
+reader can see any of them before the pointer moves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def _compact(spark: SparkSession, settings: Settings, partition: Partition) -> C
             what = "a new compacted view lacks files, or has others; it was not put in force: run the compaction again"
             raise CorruptLogError(f"{what}: attempt={planned.attempt}")
     finally:
-        # Also before damage is reported: what was collected meanwhile may be a late create's, or missing.
+        # The check comes even before damage is reported, because objects that were collected meanwhile may be missing,
+        # or a late create's.
         core.check_kept(partition, planned)
     return core.swap(partition, view)
 
@@ -96,7 +97,7 @@ def _files(spark: SparkSession, work: Work, cores: int) -> list[ViewFile]:
 def groups_of(work: Work, keys: Mapping[int, int], cores: int) -> list[list[int]]:
     """Return the ranges, by number, in groups of neighbours: one task makes the files of a group.
 
-    A group ends where about a file's bytes are kept. It also ends where its task would read more than the others.
+    A group ends where about a file's bytes are kept, or where its task would read more than the others.
 
     Args:
         keys: How many keys are newest in a range.
@@ -125,7 +126,8 @@ def _written(spark: SparkSession, work: Work, newest: DataFrame, groups: Sequenc
         offsets = rows["offset"].to_numpy()
         return make_files(work, groups[key[0].as_py()], offsets[offsets >= 0])
 
-    # A range without a newest key may have records without a key, which are kept. So each group has one row at least.
+    # Each group has one row at least, because a range without a newest key may have records without a key, which are
+    # kept.
     every = spark.range(len(groups)).select(
         F.lit(-1).cast("bigint").alias("offset"), F.col("id").cast("int").alias("group")
     )

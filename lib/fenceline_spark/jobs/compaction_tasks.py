@@ -1,8 +1,8 @@
-"""What the tasks of a compaction do: find the keys of a range, and make the files of some ranges.
+"""The tasks of a compaction: find the keys of a range, and make the files of some ranges.
 
-Rule: a task's files depend on the log and the plan alone, bytes and names. So a task that runs twice, or long after it
-was given up, changes nothing. Where a file ends depends on the records' sizes before compression: no library's version
-decides about a name.
+Rule: the bytes and names of a task's files depend on the log and the plan alone, so that a task changes nothing that
+runs twice, or long after it was given up. A file ends by the records' sizes before compression, so that no library's
+version decides about a name.
 
 Not here: the plan, and putting the view in force (``compaction``).
 """
@@ -44,7 +44,7 @@ _BYTES_DECODED = 8 * limits.MIB
 
 @dataclass(frozen=True)
 class Work:
-    """What every task of one compaction is given."""
+    """The arguments of every task of one compaction."""
 
     settings: Settings
     topic: str
@@ -151,7 +151,7 @@ class _Found:
         self._size += self._keys[-1].nbytes
 
     def taken(self) -> Iterator[pa.RecordBatch]:
-        """Yield each key with its newest record, and begin anew."""
+        """Yield each key with its newest record, and forget them."""
         sent = self._newest(pa.chunked_array(self._keys), np.concatenate(self._offsets))
         ranges = pa.chunked_array([pa.repeat(pa.scalar(self._number, pa.int32()), len(sent))])
         self._begin()

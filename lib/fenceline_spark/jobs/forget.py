@@ -1,6 +1,6 @@
-"""Forget: the version that an application has committed is removed, so that it may begin anew.
+"""Forget: the version that an application has committed is removed, so that the application may begin again.
 
-Rule: what it committed stays in the log. A checkpoint from before then writes it once more.
+Rule: what the application committed stays in the log, so that a checkpoint from before writes it once more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OF_QUERIES = "spark."  # before the id of a query, which its checkpoint has
 def forget(client: Client, app_id: str) -> OnceMark | None:
     """Forget what an application has committed, and return what it was; ``None`` if nothing was remembered.
 
-    Of a replay, what its name was settled for is forgotten, too.
+    The plan of a replay of this name is forgotten, too.
 
     Args:
         app_id: A ``txnAppId``, or the id of a streaming query.
@@ -36,7 +36,8 @@ def forget(client: Client, app_id: str) -> OnceMark | None:
     number = 0
     while _mark(client, mark_id(app_id, number)).version >= 0:
         number += 1
-    # From the last to the first: a run that is cut off leaves the first, so the next one finds them all.
+    # From the last to the first, because a run that is cut off then leaves the first, by which the next one finds them
+    # all.
     for left in reversed(range(number)):
         client.forget_once(mark_id(app_id, left))
         found = found or OnceMark(app_id, 0)
@@ -44,7 +45,7 @@ def forget(client: Client, app_id: str) -> OnceMark | None:
 
 
 def _mark(client: Client, app_id: str) -> OnceMark:
-    """Return what is remembered of an id; nothing of one that is too long for any application."""
+    """Return the mark of an id; an empty one for an id that is too long for any application."""
     if len(app_id.encode()) > limits.TRANSACTIONAL_ID_BYTES_MAX:
         return OnceMark(app_id, -1)
     return client.once(app_id)

@@ -1,11 +1,11 @@
-"""The manifests of an archive: which ranges of a topic it has, and in which files.
+"""The manifests of an archive: the ranges of a topic that it has, and their files.
 
-Rule: a manifest is created if it is absent, under the next number. That is the commit. Of two runs that archive the
-same ranges, one creates it. Only files that a manifest names count.
+Rule: a manifest is created if it is absent, under the next number. This create is the commit, so of two runs that
+archive the same ranges one wins. Only files that a manifest names count.
 
-Rule: a run makes the draft of its manifest before its first file, and removes it after its last. A run that dies, or
-whose tasks fail, leaves it for good, as one that is only slow would. A file that neither a manifest nor a draft
-accounts for is never removed: its manifest may have been lost.
+Rule: a run makes the draft of its manifest before its first file, and removes the draft after its last. A run that
+dies, or whose tasks fail, leaves its draft for good, as a slow run leaves it for a time. A file that neither a manifest
+nor a draft accounts for is never removed, because its manifest may have been lost.
 
 Stored: never rename a member. A manifest of another ``version`` is refused.
 
@@ -59,7 +59,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one run added."""
+    """The ranges and files that one run added."""
 
     topic: str
     topic_id: str
@@ -84,8 +84,8 @@ class Uncounted:
     """Files that no manifest names.
 
     Attributes:
-        left: Those of runs that died, or go on.
-        unknown: Those of no such run. The manifests that named them were lost or damaged, or a user made them.
+        left: Files of runs that died, or go on.
+        unknown: Files of no such run: the manifests that named them were lost or damaged, or a user made them.
     """
 
     left: tuple[str, ...]
@@ -155,7 +155,8 @@ class Manifests:
         Raises:
             ArchiveError: As ``of_topic``.
         """
-        # In this order: a run's draft is there before its first file, until a manifest names them or they are gone.
+        # The order matters: a run's draft exists before its first file, until a manifest names the files or they are
+        # gone.
         pattern = f"topic={topic}/date=*/{topic_id}-*.parquet"
         files = self.place.find(pattern)
         runs = {PurePosixPath(draft).name[1:] for draft in self.place.find(f"{_FOLDER}/{topic_id}/{_DRAFTS}")}

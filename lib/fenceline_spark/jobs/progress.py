@@ -1,4 +1,4 @@
-"""How far a job is, asked of Spark now and then: the tasks of the stages that run, done and in all.
+"""The progress of a job, asked of Spark now and then: the tasks of the stages that run, done and in all.
 
 Not here: how it is shown.
 """

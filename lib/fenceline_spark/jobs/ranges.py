@@ -1,6 +1,6 @@
 """Ranges of a compaction's source: files of the view before, and segments of the log after it, in the order of offsets.
 
-Rule: a range ends where a file or a segment ends. So a batch is read in one range, whole.
+Rule: a range ends where a file or a segment ends, so that each batch is read whole in one range.
 """
 
 from __future__ import annotations

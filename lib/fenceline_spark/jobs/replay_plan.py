@@ -1,10 +1,10 @@
-"""The plan of a replay: its ranges, and in how many versions they are written, the same for each run of its name.
+"""The plan of a replay: its ranges, and the number of versions in which they are written, the same for all its runs.
 
-Rule: the first run of a name settles the plan, by marks of ``once`` that only one run can make. Every later run takes
-it. So a version always holds the same records, however far the source has grown.
+Rule: the first run of a name settles the plan, by marks of ``once`` that only one run can make, and every later run
+takes this plan. So a version always holds the same records, however far the source has grown.
 
-A mark's note has 1,024 bytes. A plan of many partitions has several marks. Each is settled by itself, so two first runs
-at once may each settle some of them: what they settle is about other partitions.
+A plan of many partitions has several marks, because a mark's note has 1,024 bytes. Each mark is settled by itself. Two
+first runs at once may each settle some of them, which does no harm, because each mark is about other partitions.
 
 Not here: reading and writing (``replaying``).
 """
@@ -34,7 +34,7 @@ class ReplayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a replay copies.
+    """The records that a replay copies.
 
     Attributes:
         ranges: [start, end) of every partition of the source; empty where nothing is copied.

@@ -1,9 +1,9 @@
-"""Replay: records of one topic are written to another once more, each exactly once, whatever dies.
+"""Replay: records of one topic are written to another once more, each exactly once through any crash.
 
 A record keeps its partition, key, value, headers and timestamp, and its place among the others of its partition.
 
-Rule: a version of the replay is written under ``txnAppId`` = its name, so it is visible whole or not at all, and once.
-A run goes on after the last version that was written. A run of a replay that is finished does nothing.
+Rule: a version of the replay is written under its name as ``txnAppId``, so that it is visible whole or not at all, and
+once. A run goes on after the last version that was written, and a run of a finished replay does nothing.
 
 Not here: the plan that all runs of a name share (``replay_plan``).
 """
@@ -35,7 +35,7 @@ _OF_QUERIES = "spark."  # begins the ids of streaming queries
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         versions: How many the replay has in all.
@@ -49,7 +49,7 @@ class Replayed:
 
     @property
     def written(self) -> int:
-        """How many versions this run wrote."""
+        """The number of versions that this run wrote."""
         return self.versions - self.done_before
 
 
@@ -177,6 +177,6 @@ def _write(rows: DataFrame, target: str, name: str, version: int, endpoint: str,
 
 def _finish(client: Client, name: str, version: int) -> None:
     """Raise the version of a write that had no rows, so that the next run does not read its range again."""
-    # It may be raised already: by the write's rows, by another run, or by a request whose answer was lost.
+    # The version may be raised already, by the write's rows, by another run, or by a request whose answer was lost.
     with suppress(AlreadyCommittedError):
         client.end_transactions([], "commit", once=OnceMark(name, version, "no rows"))

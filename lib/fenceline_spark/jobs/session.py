@@ -1,9 +1,9 @@
-"""The session that a job of the command line runs in, and what failed in it, in one line.
+"""The session that a job of the command line runs in, and its failure in one line.
 
-Rule: ``spark-submit`` decides where a job runs. Without it a job uses all cores of this machine. What Java prints is
-then kept back: a job prints its result, or one line that says what failed.
+Rule: ``spark-submit`` decides where a job runs. Without it a job uses all cores of this machine. The output of Java is
+then kept back, because a job prints only its result, or one line that says what failed.
 
-Rule: Ctrl-C ends a job without a traceback, and leaves no process. While Spark starts or stops it waits for that.
+Rule: Ctrl-C ends a job without a traceback, and leaves no process. While Spark starts or stops, Ctrl-C waits for that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The stores as a process of Spark has them: the driver's, and each worker's own.
+"""The stores of a process of Spark, the driver or a worker.
 
-Rule: what is opened is kept for the life of the process. PySpark reuses its workers, so connections outlive a task.
+Rule: opened stores are kept for the life of the process. PySpark reuses its workers, so connections outlive a task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The driver's part of a write: one end for all that the tasks wrote ("Exactly once on Spark").
 
-Rule: nothing is kept in memory from one call to the next. What the messages do not say is in the service.
+Rule: nothing is kept in memory from one call to the next, because the messages and the service have all of it.
 
 Rule: a batch becomes visible by the one request that raises ``once`` to its version, whole or not at all.
 
@@ -47,10 +47,10 @@ class _NothingDecided(Exception):
 
 @dataclass(slots=True)
 class _Collected:
-    """What the tasks of one batch left to be written, in the order of the tasks."""
+    """The rows that the tasks of one batch left to be written, in the order of the tasks."""
 
     batch: Batch
-    inline: list[list[pa.RecordBatch]] = field(default_factory=list)  # of each task that has rows
+    inline: list[list[pa.RecordBatch]] = field(default_factory=list)  # one list for each task that has rows
     large: list[Large] = field(default_factory=list)
     repeats: int = 0
     repeated_rows: int = 0
@@ -58,7 +58,7 @@ class _Collected:
 
     @property
     def rows(self) -> int:
-        """How many rows are left to be written."""
+        """The number of rows that are left to be written."""
         handed: int = sum(batch.num_rows for rows in self.inline for batch in rows)
         return handed + sum(count for one in self.large for count in one.counts.values())
 
@@ -108,8 +108,8 @@ class Committer:
     def abort(self, batch: Batch, messages: Iterable[object] = ()) -> None:
         """End all that tasks of ``batch`` left open, so that no reader waits for it.
 
-        Where the query has gone on to later batches, another driver has them. Then only the transactions of
-        ``messages`` are ended.
+        If the query has gone on to later batches, another driver has them, so only the transactions of ``messages`` are
+        ended.
         """
         for message in messages:
             if isinstance(message, Large):
@@ -177,7 +177,7 @@ class Committer:
     def _try(self, found: _Collected) -> None:
         large = [TransactionMember(one.transactional_id, one.pair) for one in found.large]
         placing = self._placing(found.batch)
-        # Where the end is refused, this block aborts what the driver wrote.
+        # If the end is refused, this block aborts what the driver wrote.
         with DriverRows(
             self._client, self._options, placing, found.batch, parallel=self._parallel, extend_ms=self._extend_ms
         ) as own:
@@ -231,7 +231,7 @@ class Committer:
         """Fence what this run wrote, once it is sure that another run has written the batch; return what is stored.
 
         Raises:
-            InvalidTxnStateError: No run has, since the version was forgotten meanwhile. Nothing was written.
+            InvalidTxnStateError: No run has, because the version was forgotten meanwhile. Nothing was written.
         """
         batch = found.batch
         mark = self._decided(batch)
@@ -299,8 +299,8 @@ def _collected(messages: Sequence[Message]) -> _Collected:
 def _check_same_rows(batch: Batch, note: str | None, rows: int) -> None:
     """Refuse a stream's batch that is not the one that was written: its rows would be passed over.
 
-    Spark runs a batch again by the offsets that it logged, so it has as many rows. A batch that was cut anew is that of
-    a checkpoint from before.
+    Spark repeats a batch by the offsets that it logged, so that the repeat has as many rows. A batch with another
+    number of rows comes from an older checkpoint.
 
     Args:
         note: What was remembered with the batch's version.

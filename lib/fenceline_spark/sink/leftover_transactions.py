@@ -1,7 +1,7 @@
 """Transactions of a batch that its end does not name: of lost copies of a task, of runs that died, of a failed batch.
 
-Rule: they harm nothing but readers, which wait for their end. So they are fenced only after the batch was decided. A
-fence that fails is a warning: their time-outs end them, too.
+Rule: leftover transactions harm nothing but readers, which wait for their end, so they are fenced only after the batch
+was decided. A fence that fails is a warning, because their time-outs end them, too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def is_given_up(client: Client, batch: Batch) -> bool:
 
 
 def fence(client: Client, transactional_id: str) -> None:
-    """Ask for the id anew: a transaction that it left open is aborted, and one that was decided is finished."""
+    """Ask for the id again, which aborts a transaction that it left open, and finishes one that was decided."""
     client.transactional_producer_id(transactional_id, retry_ms=ABORT_MS)
 
 

@@ -1,6 +1,7 @@
-"""What a task hands to the driver: which part of which batch it is, and what became of its rows.
+"""Messages from a task to the driver: the part of the batch that the task wrote, and the outcome of its rows.
 
-Rule: the driver knows nothing else. A stream's commit runs in a process of its own, which gets the messages alone.
+Rule: the driver knows nothing else of the task, because a stream's commit runs in a process of its own, which gets the
+messages alone.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Message(WriterCommitMessage):
-    """What became of one part.
+    """The outcome of one part.
 
     Attributes:
         last_note: What was remembered with the last version before, as the task saw it; ``None`` if none is known.

@@ -74,7 +74,7 @@ OPTIONS = (
     Option("expectedOffsets", _JSON, _by_partition),
 )
 
-# What Spark adds to the options of a query by itself.
+# The options that Spark adds to those of a query by itself.
 _SPARKS_OWN = ("queryname", "checkpointlocation")
 _INSTEAD = {
     "kafka.bootstrap.servers": "endpoint takes its place, with the URL of the service",
@@ -119,7 +119,7 @@ class SinkOptions:
 
     @property
     def target(self) -> str:
-        """Where the rows go, in a word."""
+        """The topic of the rows, or the column that names it, as a part of a message."""
         return "topics=by-column" if self.topic is None else f"topic={self.topic}"
 
     @classmethod

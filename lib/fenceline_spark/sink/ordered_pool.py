@@ -1,7 +1,7 @@
 """Calls side by side, those of one place in order.
 
-Rule: at most one call of a place is under way, as a producer's sequences ask for. The first failure is raised by the
-next ``put`` or ``wait``, and no further call begins.
+Rule: at most one call of a place is made at a time, because a producer's sequences require it. The first failure is
+raised by the next ``put`` or ``wait``, and no further call begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows to the partitions of their topics.
 
-Rule: the option ``topic`` wins over the column, and the column ``partition`` over the key. Kafka's murmur2 of the key
-decides otherwise. Rows without a key stay in one partition for a MiB, and then go on to the next.
+Rule: the option ``topic`` wins over the column ``topic``, and the column ``partition`` over the key. Without that
+column Kafka's murmur2 of the key decides. Rows without a key go to one partition for a MiB, and then to the next.
 
 Not here: batches; see ``sending``.
 """
@@ -40,7 +40,7 @@ class _Target:
 
 
 class Placing:
-    """The way of rows to partitions.
+    """The choice of a partition for each row.
 
     Args:
         first: The number of the partition, modulo all, that the first rows without a key go to.

@@ -24,7 +24,7 @@ from fenceline_spark.sink.placing import Placing
 from fenceline_spark.sink.transaction import OpenTransaction
 
 BATCH_BYTES = limits.MIB  # before compression
-BUFFER_BYTES = 32 * limits.MIB  # of rows that wait for their batch to fill, and as much again of what they are cut from
+BUFFER_BYTES = 32 * limits.MIB  # rows that wait for their batch to fill, and as much again that they are cut from
 
 
 @dataclass(slots=True)
@@ -33,10 +33,10 @@ class _Place:
 
     topic: Topic
     where: TopicPartition
-    bytes_max: int  # of a batch's rows, before compression
+    bytes_max: int  # the bound of a batch's rows, before compression
     parts: list[Columns] = field(default_factory=list)
     waiting_bytes: int = 0
-    count: int = 0  # of the rows in batches
+    count: int = 0  # how many rows are in batches
 
 
 class Sending:
@@ -75,7 +75,7 @@ class Sending:
 
     @property
     def counts(self) -> dict[TopicPartition, int]:
-        """How many rows went to each partition."""
+        """The number of rows that went to each partition."""
         return {where: place.count for where, place in self._places.items() if place.count}
 
     def add(self, groups: Iterable[tuple[TopicPartition, Columns]]) -> None:
@@ -125,7 +125,7 @@ class Sending:
             self._send(place)
 
     def _let_go(self) -> None:
-        """Copy the rows that wait. A row that is cut from others keeps all of them in memory."""
+        """Copy the rows that wait, because a row that is cut from others keeps all of them in memory."""
         for place in self._places.values():
             if place.parts:
                 place.parts = [copied(place.parts)]

@@ -1,9 +1,9 @@
 """A task's part of a write: its rows to the driver, or into a transaction of its own ("Exactly once on Spark").
 
-Rule: a task decides nothing. What it wrote becomes visible by the driver's one end, or never.
+Rule: a task decides nothing. Its rows become visible by the driver's one end, or never.
 
-Rule: it reads its rows to the end, also where the batch was written before. A stateful operator upstream commits its
-state only then.
+Rule: a task reads its rows to the end even if the batch was written before, because a stateful operator upstream
+commits its state only at the end.
 
 Not here: the end; see ``commit``. Spark's classes; see ``writers``.
 """
@@ -110,7 +110,8 @@ def is_written(batch: Batch, mark: OnceMark) -> bool:
 def _check_same_write(batch: Batch, mark: OnceMark) -> None:
     """Refuse a batch write whose txnAppId another write has, as far as ``mark`` shows it: its rows would be lost.
 
-    A write to another place is another one. So is a second write of one version in one run of the query around both.
+    A write with another target is another write, and so is a second write of one version in one run of the query around
+    both.
     """
     run, *named = (mark.note or "").split(" ")
     if batch.is_stream or run == batch.run:

@@ -1,7 +1,7 @@
 """A transaction that a task, or the driver, writes rows into, until another request ends it.
 
-Rule: its id was asked for anew, so every earlier writer of that id is fenced. It is kept open while rows come, however
-slowly, and after that for as long as its end may take.
+Rule: the transaction begins by asking for its id again, which fences every earlier writer of that id. It is kept open
+while rows come, however slowly, and after that for as long as its end may take.
 
 Not here: the end; see ``commit``. The rows; see ``sending``.
 """
@@ -119,7 +119,7 @@ def abort(client: Client, transactional_id: str, pair: ProducerPair) -> None:
 
 
 def is_fenced(error: errors.FencelineError) -> bool:
-    """Return True if a request was refused because its transactional id was asked for anew, or timed out."""
+    """Return True if a request was refused because its transactional id was asked for again, or timed out."""
     refusal = refusal_in(error)
     if isinstance(refusal, errors.ProducerFencedError):
         return "topic_epoch" not in refusal.extra and "topic_epochs" not in refusal.extra  # else its session was

@@ -1,6 +1,7 @@
-"""The classes that PySpark asks a sink for, and where a task finds its place in its query.
+"""The classes that PySpark asks a sink for, and a task's place in its query.
 
-Rule: they hold options alone. PySpark makes them anew for every batch, and again for its commit, in other processes.
+Rule: writers hold options alone, because PySpark makes new ones for every batch, and again for its commit, in other
+processes.
 
 Not here: what a task and the driver do; see ``task`` and ``commit``.
 """
@@ -26,7 +27,7 @@ from fenceline_spark.versions import StreamArrowWriter
 if TYPE_CHECKING:
     from fenceline_spark.sink.commit import Committer
 
-# What Spark sets for the tasks of a streaming query.
+# Properties that Spark sets for the tasks of a streaming query.
 _QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 

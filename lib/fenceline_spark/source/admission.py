@@ -1,7 +1,8 @@
-"""How far a batch of a stream goes: what there is, shared out up to a limit.
+"""The size of a stream's batch: a limit of offsets, shared out over the partitions.
 
-Rule: at most ``limit`` offsets in all, none below a partition's start, and each partition with something left gets at
-least one while the limit allows. So a stream always goes on, and a small partition never waits for a large one.
+Rule: a batch has at most ``limit`` offsets in all, none of them below a partition's start, and each partition with
+something left gets at least one while the limit allows. So a stream always goes on, and a small partition never waits
+for a large one.
 
 Not here: which offsets there are; see ``stream``.
 """
@@ -33,7 +34,7 @@ def share(left: Mapping[K, int], limit: int) -> dict[K, int]:
     if over > 0:
         _take_from_the_largest(shares, over)
         return shares
-    # What rounding left over goes to the largest remainders.
+    # The offsets that rounding left over go to the largest remainders.
     others = [key for key in order if key not in raised]
     others.sort(key=lambda key: -(waiting[key] * limit % total))
     for key in others[:-over]:

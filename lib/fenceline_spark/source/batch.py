@@ -1,10 +1,10 @@
 """A batch read: ranges planned once by the driver, from bounds alone.
 
-Rule: what is asked for and not kept is judged before filters narrow anything. So a query fails, or warns, alike in
-sessions that push filters and in those that do not.
+Rule: data loss is judged before filters narrow anything, so that a query fails, or warns, alike in sessions that push
+filters and in those that do not.
 
-Rule: filters narrow only where an option asks for it. Spark keeps one plan for all uses of a DataFrame, and the filters
-of the last use would take rows from the others.
+Rule: filters narrow only if an option asks for it, because Spark keeps one plan for all uses of a DataFrame, and the
+filters of the last use would take rows from the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the log keeps of each topic that a read is about: one request for 100 partitions.
+"""The bounds of each partition that a read is about, by one request for 100 partitions.
 
-Rule: this is all that planning asks of a topic, whatever the number of its segments.
+Rule: bounds are all that planning asks of a topic, whatever the number of its segments.
 """
 
 from __future__ import annotations

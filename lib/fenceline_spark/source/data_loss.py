@@ -1,9 +1,9 @@
-"""Data loss: what a read asks for, and the log no longer keeps.
+"""Data loss: records that a read asks for, and that the log does not keep.
 
 Rule: markers and aborted records are never loss.
 
-Rule: a read that fails by it names the first partition, the range asked for, the range kept, and the ways out. One that
-goes on without the records says so once a batch.
+Rule: a read that fails by data loss names the first partition, the range asked for, the range kept, and the ways out. A
+read that goes on without the records says so once a batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a read starts and ends in each partition, from what was asked for and what the log keeps.
+"""The start and the end of a read in each partition, from its options and the bounds of the log.
 
-Rule: "latest" is the last stable offset of a committed read, and the next offset of any other. No end lies after it.
+Rule: "latest" is the last stable offset for a committed read, and the next offset for any other. No end lies after it.
 
-Rule: a time is the first record at or after it, which one request for 100 partitions finds.
+Rule: a time means the first record at or after it, which one request finds in 100 partitions.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Filters of a query that narrow the ranges of a batch read.
 
-Rule: a filter only takes away what it would not show. A query's rows are the same with it and without it.
+Rule: narrowing takes away only rows that the filter would not show, so that a query's rows are the same with it and
+without it.
 
-Rule: ``offset``, ``partition`` and ``topic`` narrow by any comparison. ``timestamp`` narrows from below alone: all that
-lies before the first record at or after T is earlier than T, in any order. From above it never does. A later offset may
-be earlier, also under ``LogAppendTime``: clocks of appenders differ, regions keep their times, and a topic's type can
-change.
+Rule: ``offset``, ``partition`` and ``topic`` narrow by any comparison. ``timestamp`` narrows from below alone, because
+all records before the first one at or after T are earlier than T, in any order. It never narrows from above, because a
+record of a later offset may have an earlier time, even under ``LogAppendTime``: clocks of appenders differ, regions
+keep their times, and a topic's type can change.
 """
 
 from __future__ import annotations
@@ -107,9 +108,9 @@ class PushFilters:
     A range holds exactly the rows that a comparison of ``topic``, ``partition`` or ``offset`` shows, so those filters
     are kept, and ``explain("formatted")`` lists them. Times, and a list of offsets, are for Spark to apply again.
 
-    PySpark refuses a reader with a method of this name where ``spark.sql.python.filterPushdown.enabled`` is false, by
-    a look at ``__func__``. So this is no method, and has the one that PySpark looks for. Where it is false, this is
-    never called.
+    If ``spark.sql.python.filterPushdown.enabled`` is false, PySpark refuses a reader that has a method of this name,
+    which it recognizes by ``__func__``. So this object is no method, and has the ``__func__`` that PySpark looks for.
+    If the setting is false, PySpark never calls it.
     """
 
     if HAS_FILTERS:

@@ -1,9 +1,9 @@
-"""Offsets of many partitions as JSON: what a checkpoint stores, and what an option gives.
+"""Offsets of many partitions as JSON, as a checkpoint stores them, and an option gives them.
 
-Rule: the form is spark-sql-kafka's, ``{"a": {"0": 23}}``. A checkpoint also has ``$topic_ids``, so that a topic created
-anew is seen; ``$`` is in no topic's name. Any other member is refused.
+Rule: the form is spark-sql-kafka's, ``{"a": {"0": 23}}``. A checkpoint also has ``$topic_ids``, by which a re-created
+topic is recognized; no topic's name has a ``$``. Any other member is refused.
 
-Rule: equal offsets are equal JSON, because Spark compares texts: topics and partitions are sorted.
+Rule: topics and partitions are sorted, so that equal offsets are equal JSON, because Spark compares texts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The source's options: what to read, between which offsets, and how (``README.md`` has the table for people).
+"""The source's options (``README.md`` has the table for people).
 
-Rule: each is parsed, or refused, before the first request. A checkpoint, a batch and a stream get the same parse.
+Rule: each option is parsed, or refused, before the first request, in the same way for a batch and a stream.
 
 Not here: whether topics and partitions exist; see ``batch`` and ``stream``, which plan.
 """
@@ -31,7 +31,7 @@ from fenceline_spark.source.reading import ReadSettings
 
 T = TypeVar("T", int, str)
 
-_NAMED_MAX = 20  # of what is missing, or too much
+_NAMES_SHOWN_MAX = 20  # in a message about missing or unwanted topics or partitions
 _GROUP = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
@@ -171,7 +171,7 @@ class SourceOptions:
     included: frozenset[str]
     origin: str | None
     min_partitions: int | None
-    max_records: int | None  # of one Spark partition
+    max_records: int | None  # in one Spark partition
     max_offsets: int | None
     min_offsets: int | None
     max_delay_ms: int
@@ -293,7 +293,7 @@ def check_each(name: str, kind: str, *, read: Iterable[T], named: Iterable[T], w
         InvalidRequestError: Some are missing, or are not read; the message says which.
     """
     found = (("missing", set(read) - set(named)), ("not_read", set(named) - set(read)))
-    wrong = [f"{what}={','.join(map(str, sorted(those)[:_NAMED_MAX]))}" for what, those in found if those]
+    wrong = [f"{what}={','.join(map(str, sorted(those)[:_NAMES_SHOWN_MAX]))}" for what, those in found if those]
     if wrong:
         raise InvalidRequestError(
             f"{name} must name each {kind} that is read, and no other: {where}{' '.join(wrong)}", field=name

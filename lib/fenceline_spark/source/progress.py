@@ -1,7 +1,7 @@
-"""Where a stream goes next: from its offsets and the log's bounds to the offsets at which the next batch ends.
+"""The next step of a stream: from its offsets and the log's bounds to the offsets at which the next batch ends.
 
-Rule: what a batch reads depends on its two offsets alone. So one batch takes a partition that appears later, or
-a topic created anew, into the offsets at its earliest. The next batch reads from there.
+Rule: the rows of a batch depend on its two offsets alone. So a partition that appears later, or a re-created topic,
+enters the offsets of one batch at its earliest, and the next batch reads from there.
 
 Rule: an offset never goes back.
 """
@@ -23,7 +23,7 @@ Place = tuple[str, int]  # a topic and a partition
 
 @dataclass(frozen=True)
 class Look:
-    """What a stream could read from its offsets on.
+    """The ranges that a stream could read from its offsets on.
 
     Attributes:
         begins: The offset of each partition to go on from: its own, the log start above it, or its earliest if new.
@@ -79,7 +79,7 @@ def look(
         places |= _unmoved(topic, missing)
         losses += _gone(topic, missing, "the partition is gone", subscribed)
         for number, one in bounds.partitions.items():
-            # What is new enters at its earliest, and nothing of it is read yet.
+            # A new partition enters at its earliest, and nothing of it is read yet.
             place = one.log_start_offset, one.log_start_offset
             if number in known:
                 place, lost = _within(known[number], one, latest(one, is_committed=is_committed))

@@ -1,7 +1,7 @@
 """A stream's progress as a group's committed offsets, for the backlog and for alarms.
 
-Rule: it is a copy for people. A stream never reads it back, and it lags by one batch. A commit that fails is a warning,
-and the next one makes up for it.
+Rule: the group is a copy for people. A stream never reads it back, and it lags by one batch. A commit that fails is
+only a warning, because the next commit makes up for it.
 """
 
 from __future__ import annotations

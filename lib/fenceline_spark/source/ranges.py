@@ -1,6 +1,6 @@
 """Ranges of offsets: narrowed to what is kept, and cut into parts for tasks.
 
-Rule: all of it is arithmetic on offsets. Nothing is asked of the service.
+Rule: all of it is arithmetic on offsets, without a request to the service.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the driver gives the tasks of a read: how to read, and one range of offsets for each.
+"""The arguments of the tasks of a read: one range of offsets for each task, and how to read it.
 
-Rule: no URL is part of it, so planning costs the same whatever the number of segments.
+Rule: no URL is part of the arguments, so that planning costs the same whatever the number of segments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ReadRange(InputPartition):
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How every range of a read is read.
+    """The options of a read that hold for each of its ranges.
 
     Attributes:
         endpoint: The URL of the service.

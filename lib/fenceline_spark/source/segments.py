@@ -2,9 +2,9 @@
 
 Rule: a segment is fetched by its URL, with a plain GET. No record passes the service.
 
-Rule: a bounded number of segments and bytes is held ahead of the one in use.
+Rule: a bounded number of segments and bytes is held ahead of the segment in use.
 
-Not here: what is in a segment, and what follows if one cannot be had; see ``task``.
+Not here: the content of a segment, and what follows if one cannot be fetched; see ``task``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _bytes(waiting: Iterable[tuple[SegmentEntry, object]]) -> int:
 
 @cache
 def _connections() -> Connections:
-    """Return this process's connections to segments. PySpark reuses its workers, so they outlive a task."""
+    """Return this process's connections to segments, which outlive a task, because PySpark reuses its workers."""
     connections = Connections()
     atexit.register(connections.close)
     return connections

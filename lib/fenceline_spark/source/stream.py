@@ -1,9 +1,10 @@
-"""A stream: where it begins, how far each batch goes, and what a batch reads.
+"""A stream: its beginning, the end of each batch, and the ranges that a batch reads.
 
-Rule: ``partitions`` depends on its two offsets, so a batch that runs again reads the same rows. Only a partition that
-the first one lacks is asked for: it is read from its earliest offset.
+Rule: ``partitions`` depends on its two offsets alone, so that a batch that runs again reads the same rows. The service
+is asked only for a partition that the first offset lacks, which is read from its earliest offset.
 
-Rule: a trigger asks for bounds, once for 100 partitions of each topic. Nothing else is asked while nothing is new.
+Rule: a trigger asks for bounds, by one request for 100 partitions of each topic, and for nothing else while nothing is
+new.
 """
 
 from __future__ import annotations
@@ -152,8 +153,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class UnlimitedStreamReader(StreamReader):
     """A stream in PySpark 4.0 and 4.1, which have no admission control: a batch takes all there is.
 
-    These ask for the end of a batch, and do not say where it starts. So the reader keeps that. After a restart it
-    cannot know it before Spark plans the batch, and what is lost is judged there.
+    These versions ask for the end of a batch, and do not say where the batch starts, so the reader remembers the start.
+    After a restart the reader does not know the start before Spark plans the batch, so loss is judged only then.
     """
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:

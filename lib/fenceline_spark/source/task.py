@@ -1,12 +1,12 @@
 """The task of a read: the rows of one range of offsets.
 
-Rule: a range is read in runs. A run lists segments from the offset that the last one reached. It ends where a segment
-cannot be fetched, or where the log has changed. The first page of the next run shows what is kept now.
+Rule: a range is read in runs. A run lists segments from the offset that the last run reached, and ends where a segment
+cannot be fetched, or where the log has changed. The first page of the next run shows what the log keeps now.
 
-Rule: rows of another topic under the same name are never given. Every listing names the id of its topic, and a
+Rule: rows of another topic under the same name are never given, because every listing names the id of its topic, and a
 segment's URL leads into that topic alone.
 
-Not here: how bytes become columns; see ``columns``. What is said of lost records; see ``data_loss``.
+Not here: how bytes become columns; see ``columns``. The error and the warning of lost records; see ``data_loss``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Judges a history of exclusive access: the log first, then the items, then every answer.
 
-Rule: each check cites the promise or invariant that it proves (lib/fenceline/DESIGN.md). A refusal must have been true
-at some moment between the request and the answer, by some process's clock. What was granted must have been so at some
-moment, too.
+Rule: each check cites the promise or invariant that it proves (lib/fenceline/DESIGN.md). A refusal, and a grant, must
+have been true at some moment between the request and the answer, by some process's clock.
 """
 
 from __future__ import annotations

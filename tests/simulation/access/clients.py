@@ -1,7 +1,7 @@
 """Claimers, owners and writers in a simulation of exclusive access: tasks outside the processes, as in log/clients.py.
 
-Rule: they remember every grant that they ever got, and use it long after it is gone. A fenced client goes on sending, a
-lapsed one comes back, and a waiter may stop polling.
+Rule: clients remember every grant that they ever got, and use it long after it is gone: a fenced client goes on
+sending, a lapsed one comes back, and a waiter may stop polling.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def take(
         else:
             return _granted(stage, name, request.mode, _waited(stage, name, producer))
         if session_id is None:
-            # The session that it may have made is unknown.
+            # The session that the claim may have made is unknown.
             return None
         stage.world.sleep(stage.rng.random() * 500)
     return None
@@ -263,7 +263,7 @@ def own(stage: Stage, name: str) -> None:
             continue
         group = stage.rng.choice((None, None, GROUP))
         if stage.rng.random() < 0.4:
-            # What a session holds as a producer goes with it, when it is severed for something else.
+            # A session loses what it holds as a producer, too, when it is severed for something else.
             mode = stage.rng.choice((SHARED, EXCLUSIVE_WITH_FENCING))
             held = take(stage, name, mode, stage.some_partitions(), session_id)
             if held is not None:

@@ -1,4 +1,4 @@
-"""Judges every write of the items about access: which waiters are passed over in the line, and what only ever grows."""
+"""Judges every write of the items about access: whether a waiter is passed over, and values that may only grow."""
 
 from __future__ import annotations
 

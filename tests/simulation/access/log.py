@@ -1,4 +1,5 @@
-"""Judges what is in the log: which session wrote it, in which epoch, and if it still might (promise 3, I8)."""
+"""Judges the records in the log by the session and the epoch that wrote them, and by that session's access (promise 3,
+I8)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Was a refusal about access true at some moment between the request and the answer, by some process's clock?
+"""Judges whether a refusal about access was true at some moment between the request and the answer, by some clock.
 
-A reason is returned where it never was.
+A judge returns the reason why a refusal was never true, or ``None``.
 
-Rule: what is judged is only whether there was cause at all.
+Rule: only the cause of a refusal is judged.
 
 Not here: the table itself, which is judged cell by cell elsewhere.
 """

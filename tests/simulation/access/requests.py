@@ -1,4 +1,4 @@
-"""What clients of exclusive access ask for, as it is printed in a history, and what they were granted."""
+"""Requests of clients of exclusive access, as a history prints them, and their grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One seed of exclusive access: claimers, owners, waiters and fenced clients, and what goes wrong around them."""
+"""One seed of exclusive access: claimers, owners, waiters and fenced clients, and the faults around them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.simulation.log.truth import Truth
 
 @dataclass(frozen=True)
 class AccessPlan(SkewedPlan):
-    """What a seed does: drawn from the seed, except what a test fixes."""
+    """The plan of a seed, drawn from the seed, except what a test fixes."""
 
     leases_ms: tuple[int, ...] = (3_000,)
 
 
 @dataclass(kw_only=True)
 class AccessRun(StoreRun[AccessPlan]):
-    """One run of one seed, and what its items and its log said."""
+    """One run of one seed, with the truth of its items and its log."""
 
     truth: AccessTruth = field(init=False)
 

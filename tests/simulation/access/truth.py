@@ -1,4 +1,4 @@
-"""What the log and the items really said about access, at every moment of a run.
+"""The truth about access in the log and in the items, at every moment of a run.
 
 Rule: no process is asked. The log's side is a second, plain statement of the ACCESS markers, made from the objects that
 were really created. The items' side is every version that was really written.
@@ -51,7 +51,7 @@ class Entry:
     before: Access
     after: Access
     is_marker: bool = False  # an ACCESS marker
-    attempt: str | None = None  # of data: the sending that made it
+    attempt: str | None = None  # the sending that made it, if it is data
 
 
 class Series(Generic[T]):

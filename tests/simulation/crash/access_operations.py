@@ -1,8 +1,7 @@
 """Sessions, claims, ownership and subscriptions as entries of the crash matrix (see crash/operations.py).
 
-Rule: every entry must hold this in the end. Epochs never decrease along the log. A grant that was answered is in the
-log, right before the offset in the answer. Each session that lost access is refused. Once all have left, any client may
-write.
+Rule: at the end of every entry, epochs never decrease along the log. A grant that was answered is in the log, right
+before the offset in the answer. Each session that lost access is refused. Once all have left, any client may write.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ NAME = "billing"
 LEASE_MS = limits.LEASE_MS_MAX  # lasts over the shorter of the pauses, not over the longer one
 FENCING, WAITING = "ExclusiveWithFencing", "WaitForExclusive"
 
-# What clients do
+# Clients
 
 
 def session(scene: Scene, process: Process, who: str) -> str:
@@ -158,7 +157,7 @@ def three_partitions(scene: Scene) -> Process:
     return scene.process()
 
 
-# Operations, and what mends them
+# Operations and mends
 
 
 def create_session(scene: Scene, process: Process) -> None:

@@ -1,6 +1,6 @@
 """Rows of the table in DESIGN.md, "What a crash leaves", about access.
 
-They are what claims, owners and subscriptions leave half done.
+Claims, owners and subscriptions leave these half done.
 """
 
 from __future__ import annotations

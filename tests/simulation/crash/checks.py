@@ -1,4 +1,4 @@
-"""What must hold in a scene, whichever process died in it.
+"""Checks that must hold in a scene, whichever process died in it.
 
 Rule: no promise is broken, and the objects alone show all of it.
 """

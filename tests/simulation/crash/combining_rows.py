@@ -1,6 +1,7 @@
-"""What a dead process that combined left behind, by the rows of the table in DESIGN.md, "What a crash leaves" (I16).
+"""The changes that a dead process left by combining, by the rows of the table in DESIGN.md, "What a crash leaves"
+(I16).
 
-Rule: the round itself is owed nothing. It is made before the first offer, and goes with its topic.
+Rule: nothing is owed for the round itself, because it is made before the first offer, and goes with its topic.
 """
 
 from __future__ import annotations

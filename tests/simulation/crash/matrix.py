@@ -53,8 +53,8 @@ class Strike:
 def run_all(operation: Operation) -> Iterator[Strike]:
     """Run an operation whole, and then once for each of its calls and fates, and each mend and pause.
 
-    A dead process leaves nothing but what is stored: where two deaths left the same, one is mended for both. A process
-    that goes on mends most by itself: only the first of the mends follows, after the shorter pause.
+    If two deaths left the same in the stores, one is mended for both, because a dead process leaves nothing else. A
+    process that goes on mends most by itself, so only the first of the mends follows, after the shorter pause.
 
     Raises:
         AssertionError: Something that was promised does not hold; its notes name the cell.
@@ -65,7 +65,7 @@ def run_all(operation: Operation) -> Iterator[Strike]:
 def run_writes(operation: Operation) -> Iterator[Strike]:
     """Do the same at the calls that change something; only the first of the mends precedes a late landing.
 
-    They leave behind all that any death can, because a death at a read leaves what the write before it has left.
+    Deaths at writes leave all that any death can, because a death at a read leaves what the write before it has left.
     """
     return _run(operation, is_whole=False)
 

@@ -1,7 +1,7 @@
 """Ends of several transactions, versions and extensions as entries of the crash matrix (see crash/operations.py).
 
-Rule: every entry must hold this in the end. The members of one end have one outcome. It is a commit if, and only if,
-their version is stored (``ends_are_whole``).
+Rule: at the end of every entry, the members of one end have one outcome, which is a commit if, and only if, their
+version is stored (``ends_are_whole``).
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def extend(scene: Scene, process: Process) -> None:
     assert process.log.transactions.extend(ID, known_transaction(scene).pair, EXTENDED_MS) >= at_least
 
 
-# What mends them
+# Mends
 
 
 def another_run(scene: Scene, process: Process) -> None:
@@ -236,7 +236,7 @@ def extend_again(scene: Scene, process: Process) -> None:
         end(scene, process)
 
 
-# What holds
+# Promises
 
 
 def ends_are_whole(scene: Scene, process: Process) -> None:

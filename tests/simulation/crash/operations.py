@@ -1,7 +1,7 @@
-"""Every operation of the log, as an entry of the crash matrix: its set-up, what is done, and what mends it.
+"""Every operation of the log, as an entry of the crash matrix: its set-up, the operation, and the mends.
 
-Rule: an entry's ``do`` is run once for each of its store calls and each fate of that call. Then each of ``mends`` is
-what a new process does next. ``holds`` is the operation's own promise once it was mended.
+Rule: an entry's ``do`` is run once for each of its store calls and each fate of that call. After it a new process does
+each of ``mends``. ``holds`` is the operation's own promise once it was mended.
 
 Not here: what holds for every operation (``crash/checks.py``).
 """
@@ -233,7 +233,7 @@ def items_lost(scene: Scene) -> Process:
     return scene.process()
 
 
-# Operations, and what mends them
+# Operations and mends
 
 
 def append_plain(scene: Scene, process: Process) -> None:
@@ -561,7 +561,8 @@ SAME = "the same again"
 SWEEPER = "the sweeper"
 APPEND = "the next append"
 
-# A further operation is a further entry. What it leaves behind is further rows in crash/rows.py and DESIGN.md.
+# A further operation is a further entry, and the changes that it leaves are further rows in crash/rows.py and
+# DESIGN.md.
 OPERATIONS = [
     Operation("append, cold", cold, append_plain, {APPEND: append_more, "a read": read, SWEEPER: sweep_all}),
     Operation("append, warm", warm, append_plain, {APPEND: append_more}),

@@ -1,7 +1,7 @@
 """Topics in several regions as entries of the crash matrix (see crash/operations.py).
 
-Rule: every entry must hold this in the end. Each region has each other one's records once, no mark passes what no
-consumer was done with, and nothing is left to do (``region_scene.regions_are_whole``).
+Rule: at the end of every entry, each region has each other one's records once, no mark passes what no consumer was done
+with, and nothing is left to do (``region_scene.regions_are_whole``).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def rebuild_items(scene: Scene, process: Process) -> None:
     rebuild(process.context)
 
 
-# What mends them
+# Mends
 
 
 def run_again(scene: Scene, process: Process) -> None:

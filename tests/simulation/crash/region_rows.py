@@ -1,6 +1,6 @@
 """Rows of the table in DESIGN.md, "What a crash leaves", about regions.
 
-They are what pulls, snapshots, UPDATEs and links leave half done. The log is folded from the stored objects alone.
+Pulls, snapshots, UPDATEs and links leave these half done. The log is folded from the stored objects alone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Other regions beside the one of the crash matrix, and what must hold in all of them in the end.
+"""The regions beside that of the crash matrix, and the checks that must hold in all regions in the end.
 
 Rule: the processes of the other regions neither die nor lose an answer. A call that the matrix's own process makes of
-them is one of its calls: the process dies before it, in it and after it.
+them is one of its calls, so the process dies before it, in it and after it.
 
-Rule: what ``regions_are_whole`` asserts holds at the end of each cell. Each region has each other one's records once,
-in order. No mark is behind a record that no consumer was done with. Nothing is due, and silence stays silent.
+Rule: ``regions_are_whole`` holds at the end of each cell: each region has each other one's records once, in order, no
+mark is behind a record that no consumer was done with, nothing is due, and idle regions write nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.service import REGION, TOPIC, Service, WatchedItems, WatchedO
 T = TypeVar("T")
 
 SUB = "s"
-ROUNDS_MAX = 60  # of replication until nothing moves any longer
+REPLICATION_ROUNDS_MAX = 60  # until nothing moves any longer
 QUIET_MS = 31_000  # longer than a REQUEST without answers holds up the next one
 ABORTED = "aborted"  # how the values begin that no region may show
 
@@ -181,7 +181,7 @@ def run(scene: Scene, process: Process) -> None:
 def run_until(scene: Scene, has_come: Callable[[], bool], *, here: bool = True) -> None:
     """Let regions replicate in turn until something has come; this one takes part unless told otherwise."""
     beside, process = beside_of(scene), scene.process()
-    for _ in range(ROUNDS_MAX):
+    for _ in range(REPLICATION_ROUNDS_MAX):
         if has_come():
             return
         for name in beside.names:
@@ -207,7 +207,7 @@ def settle(scene: Scene, process: Process) -> None:
     beside.away.clear()
     beside.on_ask = None
     quiet = 0
-    for _ in range(ROUNDS_MAX):
+    for _ in range(REPLICATION_ROUNDS_MAX):
         before = _written(scene)
         run(scene, process)
         for name in beside.names:

@@ -1,8 +1,8 @@
-"""What the operations of regions in the crash matrix begin with: another region's records, snapshots, UPDATEs, leases.
+"""Set-ups of the operations of regions in the crash matrix: another region's records, snapshots, UPDATEs, leases.
 
 Rule: a set-up returns the process that will do the operation.
 
-Not here: what is done then; see ``region_operations``.
+Not here: the operations; see ``region_operations``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a dead process left behind, by the rows of the table in DESIGN.md, "What a crash leaves".
+"""The changes that a dead process left, by the rows of the table in DESIGN.md, "What a crash leaves".
 
-Rule: everything that it changed in the stores is either accounted for by a row, or settled. Settled means: as if a
-client had wanted just that. A row is named by its first column. It is in both tables, here and in DESIGN.md, or the
-test fails.
+Rule: every change in the stores is either accounted for by a row, or settled, which means that a client may have wanted
+just that. A row is named by its first column. The test fails unless the row is in both tables, here and in DESIGN.md.
 """
 
 from __future__ import annotations

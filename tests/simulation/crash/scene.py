@@ -1,7 +1,7 @@
-"""Two stores, clocks moved by hand, and processes that die at a planned call; with a ledger of what was promised.
+"""Two stores, clocks moved by hand, processes that die at a planned call, and a ledger of promises.
 
-Rule: a process that died makes no further call, whatever its ``finally`` blocks try. What a client was answered is
-noted at the answer, and nowhere else.
+Rule: a process that died makes no further call, whatever its ``finally`` blocks try. An answer to a client is noted
+when it comes, and nowhere else.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Died(BaseException):
 
 
 class Fate(Enum):
-    """What becomes of one call of a store or of a peer."""
+    """The fate of one call of a store or of a peer."""
 
     DIES_BEFORE = "dies before it"
     DIES_AFTER = "dies after it"
@@ -136,7 +136,7 @@ def _item_kind(key: ItemKey) -> str:
 
 @dataclass
 class Ledger:
-    """What clients were answered, by topic id and partition."""
+    """The answers to clients, by topic id and partition."""
 
     acknowledged: dict[tuple[str, int], dict[int, Payload]] = field(default_factory=dict)
     batches: dict[tuple[str, int, int], tuple[AppendRequest, Appended]] = field(default_factory=dict)  # by producer
@@ -200,7 +200,7 @@ class Scene:
                 found[f"{key.partition}#{key.sort}"] = (item.version, dict(item.value))
         return found
 
-    # What clients do; each notes its answer
+    # Requests of clients, each of which notes its answer
 
     def create_topic(self, process: Process, name: str, **options: Any) -> Topic:
         made = process.log.topics.create(name, **options)

@@ -90,7 +90,7 @@ def test_the_matrix_is_printed_by_operation_and_call() -> None:
     )
 
 
-# The matrix itself can fail: each of these breaks one thing that the matrix must find.
+# The matrix itself can fail. Each of these breaks one thing that the matrix must find.
 
 
 def broken(do: Callable[[Scene, Process], object], **changes: Any) -> Operation:

@@ -1,7 +1,7 @@
 """Transactions as entries of the crash matrix (see crash/operations.py).
 
-Rule: every entry must hold this in the end. Each transaction is all or nothing, and agrees with each answer that its
-producer got. Nothing of it is left to be ended (``transaction_scene.transactions_are_whole``).
+Rule: at the end of every entry, each transaction is all or nothing, agrees with each answer that its producer got, and
+has nothing left to be ended (``transaction_scene.transactions_are_whole``).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def rebuild_items(scene: Scene, process: Process) -> None:
     rebuild(process.context)
 
 
-# What mends them
+# Mends
 
 
 def init_again(scene: Scene, process: Process) -> None:

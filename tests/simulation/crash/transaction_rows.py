@@ -1,6 +1,6 @@
 """Rows of the table in DESIGN.md, "What a crash leaves", about transactions.
 
-They are what coordinators, admissions, endings and pending offsets leave half done.
+Coordinators, admissions, endings and pending offsets leave these half done.
 """
 
 from __future__ import annotations

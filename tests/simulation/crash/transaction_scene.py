@@ -1,6 +1,6 @@
-"""What a producer of transactions does in the crash matrix, with a ledger of what it was answered.
+"""A producer of transactions in the crash matrix, with a ledger of its answers.
 
-Rule: what ``transactions_are_whole`` asserts holds at the end of each cell, however a process died in it.
+Rule: ``transactions_are_whole`` holds at the end of each cell, however a process died in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Guards of the protocol: a seed finds what each one is for once it is switched off, and passes with it.
+"""Guards of the protocol. A seed fails when a guard is switched off, and passes with it.
 
-Each guard names one seed, the shortest of the first few that find it. A change of the code may change what that seed
-meets. Then other seeds are tried, and a warning names the one to write down.
+Each guard names one seed, the shortest of the first few that find it. Because a change of the code may change what that
+seed meets, other seeds are tried if it finds nothing, and a warning names the one to write down.
 """
 
 from __future__ import annotations

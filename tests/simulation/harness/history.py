@@ -1,4 +1,4 @@
-"""What clients asked and were answered, in the order in which it happened, and how it is printed.
+"""The requests of clients and their answers, in the order in which they happened, and how they are printed.
 
 Not here: any judgement (``log/checker.py``, ``access/checker.py``).
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 ENDLESS = 1 << 60  # the step of an answer that never came
 
-KEYS = 3  # of all records of a compacted topic
+KEYS = 3  # how many keys the records of a compacted topic have
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Attempt:
     count: int = 1
     expected: int | None = None
     producer: tuple[int, int, int] | None = None  # producer id, epoch, first sequence
-    is_keyed: bool = False  # of few keys, and some without a value
+    is_keyed: bool = False  # records have few keys, and some have no value
 
     @property
     def values(self) -> list[bytes]:

@@ -1,8 +1,8 @@
 """Preemption between any two statements of the protocol, as threads meet it.
 
-A pause at every store call shows most races. Races between two threads of one process, in plain memory, hide between
-statements. Here the modules whose objects threads share are compiled again, with a call before each statement. That
-code takes the place of their functions' own code while a world that preempts is played.
+A pause at every store call shows most races, but not those between two threads of one process, in plain memory, because
+they hide between statements. Here the modules whose objects threads share are compiled again, with a call before each
+statement, and that code takes the place of their functions' own code while a world that preempts is played.
 """
 
 from __future__ import annotations

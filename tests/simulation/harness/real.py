@@ -1,4 +1,4 @@
-"""The real log as the subject, and what must hold of its items at every write."""
+"""The real log as the subject, and the checks of its items at every write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.simulation.log.truth import Life, StoredBatch, Violation
 from tests.support.sweeping import strict_sweep
 
 REGION = "here"
-EXPIRATION_MS = 86_400_000  # of a producer's state, where a plan has no other
+PRODUCER_EXPIRATION_MS = 86_400_000  # where a plan has no other
 SKEW_MS = 30_000  # more than two clocks differ by
 
 
@@ -58,7 +58,7 @@ def _make(world: World, process: Process, objects: ObjectStore, items: ItemStore
 
 
 def _sweep(log: Log) -> object:
-    # Not thorough: nothing here lasts for as long as a producer's state.
+    # Not thorough, because nothing here lasts for as long as a producer's state.
     return strict_sweep(log, duration_ms=limits.GC_GRACE_MS)
 
 
@@ -90,7 +90,7 @@ def parse(creation: Creation) -> tuple[str, int, Sequence[StoredBatch]]:
 
 
 class Index:
-    """What the items may say: the state of what is durable, at every write (I3, I5), and only ever forward."""
+    """The state that items may have at every write: that of what is durable (I3, I5), and never an earlier one."""
 
     def __init__(self, run: StoreRun[Any]) -> None:
         self._run = run
@@ -167,7 +167,7 @@ class Index:
 
     def _all_lapsed(self) -> Iterator[tuple[tuple[str, int], int]]:
         """Yield the producers whose state has lapsed by some process's clock: a state object may leave them out."""
-        lasts_ms = getattr(self._run.plan, "expiration_ms", EXPIRATION_MS) + limits.LAPSE_MARGIN_MS
+        lasts_ms = getattr(self._run.plan, "expiration_ms", PRODUCER_EXPIRATION_MS) + limits.LAPSE_MARGIN_MS
         latest: dict[tuple[tuple[str, int], int], int] = {}
         for where, events in self._events.items():
             latest |= {(where, producer_id): event.time for producer_id, event in events}

@@ -1,4 +1,4 @@
-"""What a simulated process has around it: clocks, chance, locks and calls made side by side, all from the world."""
+"""The runtime of a simulated process: clocks, chance, locks and calls made side by side, all from the world."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A scenario: what its seeds draw, how they are played, and what must hold then.
+"""A scenario: the plans that its seeds draw, the play of a plan, and the checks at its end.
 
-Rule: a seed draws the same plan and replays the same history, so the order of the draws is never changed.
+Rule: the order of the draws is never changed, so that a seed draws the same plan and replays the same history.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BRISK = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What a seed does: drawn from the seed, except what a test fixes."""
+    """The plan of a seed, drawn from the seed, except what a test fixes."""
 
     processes: int
     partitions: int
@@ -82,7 +82,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SkewedPlan(Plan):
-    """What a seed does whose processes have clocks that differ."""
+    """The plan of a seed whose processes have clocks that differ."""
 
     skew_ms: float = SKEW_MS
 
@@ -92,7 +92,7 @@ P = TypeVar("P", bound=Plan)
 
 @dataclass(frozen=True)
 class Subject:
-    """What is put to the test: how to make it, how its segments are read, and what else must hold."""
+    """The subject of the test: how to make it, how its segments are read, and what else must hold."""
 
     stores: Callable[[World], tuple[Any, Any]]  # an object store and an item store, both closable
     make: Callable[[World, Process, ObjectStore, ItemStore, Any], Any]  # a Log, or a toy

@@ -1,7 +1,7 @@
 """Stores that fail as the seed says, over stores that work.
 
-``Watched…`` is shared by all processes and keeps what really happened. ``Faulty…`` is one process's way there. It stops
-before and after every call, loses calls and answers, and lets a call land after its time-out. It also refuses, and
+``Watched…`` is shared by all processes and keeps what really happened. ``Faulty…`` is one process's access to it, which
+stops before and after every call, loses calls and answers, lets a call land after its time-out, refuses calls, and
 crashes its process.
 
 Rule: reads are strongly consistent, as those of the real stores.
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Faults:
-    """How often each thing goes wrong, from 0 to 1 for each call."""
+    """The probability of each fault, from 0 to 1 for each call."""
 
     unavailable: float = 0
     conflict: float = 0

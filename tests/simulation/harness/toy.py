@@ -1,4 +1,4 @@
-"""A toy log of sixty lines, right or broken in known ways: what the harness itself is tested with.
+"""A toy log of sixty lines, right or broken in known ways, by which the harness itself is tested.
 
 Rule: it keeps the commit point, the write-id and the verified tail.
 

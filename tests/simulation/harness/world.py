@@ -1,8 +1,8 @@
 """A simulated world: processes, their tasks, their clocks, and which task runs next, all drawn from one seed.
 
-Rule: the same seed gives the same history. Tasks are greenlets. Nothing switches but at a pause (around every store
-call, in a wait, at a lock), and there the seed picks the next task. Time is a number that moves with the steps and
-jumps when all sleep. No thread, no real clock and no real sleep takes part.
+Rule: the same seed gives the same history. Tasks are greenlets, which switch only at a pause (around every store call,
+in a wait, at a lock), where the seed picks the next task. Time is a number that moves with the steps and jumps when all
+tasks sleep. No thread, no real clock and no real sleep takes part.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Refused(Exception):
 class Process:
     """One simulated process: it can crash, freeze and start again; its clocks are its own.
 
-    While it is frozen, its monotonic clock does not move, as on a suspended machine; or its wall clock may jump. It is
-    one of the two, since I7 looks at both clocks because either may be wrong.
+    While a process is frozen, either its monotonic clock does not move, as on a suspended machine, or its wall clock
+    may jump. Only one of the two happens, because I7 looks at both clocks, of which one may be wrong.
     """
 
     world: World
@@ -138,7 +138,7 @@ class World:
         self._count = 0
         self._tasks: dict[Task, None] = {}
 
-    # What happened
+    # History
 
     def note(self, who: str, what: str, detail: str) -> int:
         """Write one line of history; the number returned orders it among all others."""

@@ -1,4 +1,4 @@
-"""Judges a history: was every answer true at some moment between the request and the answer?
+"""Judges a history: every answer must have been true at some moment between the request and the answer.
 
 Rule: each check cites the promise or the invariant that it proves (lib/fenceline/DESIGN.md). Unknown outcomes may go
 either way, but only once.
@@ -281,7 +281,8 @@ def _not_the_start(offset: int, operations: Sequence[Operation], operation: Oper
     asked = {o.request for o in trims if o.began < operation.ended and o.code != "OFFSET_OUT_OF_RANGE"}
     if offset and offset not in asked:
         return f"answered a log start of {offset}, which no client asked for"
-    # A trim counts only for the incarnation that it met. Where that can't be known, it is not held against a later one.
+    # A trim counts only for the incarnation that it met. If that can't be known, the trim is not held against a later
+    # one.
     deletes = [o for o in operations if o.kind == "delete" and o.topic == operation.topic]
     for trim in trims:
         is_later = trim.is_answered and trim.ended < operation.began and offset < trim.answer

@@ -25,7 +25,7 @@ OFF_MS_MAX = 3_000_000  # the most that a clock is wrong by: an hour behind, rec
 
 @dataclass
 class Field:
-    """Where clients play: the processes that they can ask, and how long they wait for one."""
+    """The field of the clients: the processes that they can ask, and how long they wait for one."""
 
     world: World
     history: History

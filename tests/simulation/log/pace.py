@@ -1,7 +1,8 @@
-"""How fast processes append that contend for one partition, in time that the world counts: no machine makes it noisy.
+"""The pace of appends by processes that contend for one partition, in time that the world counts, without a machine's
+noise.
 
 The log is the real one, on stores that hold everything in memory. A call of a store sleeps for as long as one takes
-over a network. What processes compute takes no time, so this is the pace that the protocol allows.
+over a network. Computing takes no time, so this is the pace that the protocol allows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.simulation.harness.world import EPOCH_MS, Process, World
 
 TOPIC = "orders"
 BEGIN_MS = 3_000.0  # when the appends that are measured begin
-JITTER = 0.1  # of a call's time, on average: some calls take much longer
+JITTER = 0.1  # the mean share of a call's time by which it is longer; some calls take much longer
 STEPS_MAX = 50_000_000
 TRANSACTION_MS = 600_000
 
@@ -50,11 +51,11 @@ class Load:
     processes: int
     create_ms: float = 30
     item_ms: float = 4
-    pause_ms: float = 0  # of each caller, between an answer and its next append
+    pause_ms: float = 0  # between an answer to a caller and its next append
     seconds: int = 20
     kind: str = PLAIN
-    size: int = 1024  # of each batch
-    callers: int = 1  # of each process
+    batch_bytes: int = 1024
+    callers: int = 1  # in each process
     is_uniform: bool = False  # each call's time is uniform, within a sixth of its mean
 
     def draw_ms(self, mean_ms: float, rng: Random) -> float:
@@ -71,10 +72,10 @@ class Load:
 
 @dataclass
 class Pace:
-    """What a load came to."""
+    """The result of a load."""
 
     load: Load
-    waits_ms: list[list[float]]  # of each process, one for each append
+    waits_ms: list[list[float]]  # a list for each process, with a time for each append
     markers_ms: list[float] = field(default_factory=list)  # one for each end of a transaction, or claim
     calls: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
@@ -106,7 +107,7 @@ class Caller(Protocol):
 
 
 def plain(log: Log, load: Load, number: int) -> Caller:
-    request = AppendRequest.of_records([Record(b"x" * load.size)])
+    request = AppendRequest.of_records([Record(b"x" * load.batch_bytes)])
 
     def call() -> bool:
         log.append(TOPIC, 0, request)
@@ -117,7 +118,7 @@ def plain(log: Log, load: Load, number: int) -> Caller:
 
 def idempotent(log: Log, load: Load, number: int) -> Caller:
     producer_id, epoch = log.producing.new_producer_id()
-    records, sequence = [Record(b"x" * load.size)], 0
+    records, sequence = [Record(b"x" * load.batch_bytes)], 0
 
     def call() -> bool:
         nonlocal sequence
@@ -165,7 +166,7 @@ def exclusive(log: Log, load: Load, number: int) -> Caller:
     """Return a caller that has a partition of its own under its session."""
     granted = log.access.claim(TOPIC, ClaimRequest(EXCLUSIVE, (number,), lease_ms=60_000))
     session = SessionRef(granted.session_id, granted.topic_epochs[number])
-    request = AppendRequest.of_records([Record(b"x" * load.size)], session=session)
+    request = AppendRequest.of_records([Record(b"x" * load.batch_bytes)], session=session)
 
     def call() -> bool:
         log.append(TOPIC, number, request)
@@ -198,7 +199,7 @@ def _begin(log: Log, name: str, pair: ProducerPair) -> ProducerPair:
 
 def _append_in(log: Log, load: Load, name: str, pair: ProducerPair, sequence: int) -> None:
     producer = ProducerRef(*pair, sequence)
-    request = AppendRequest.of_records([Record(b"x" * load.size)], producer=producer, transactional_id=name)
+    request = AppendRequest.of_records([Record(b"x" * load.batch_bytes)], producer=producer, transactional_id=name)
     log.append(TOPIC, 0, request)
 
 

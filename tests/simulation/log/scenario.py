@@ -1,4 +1,4 @@
-"""One seed: what is run, what goes wrong, and what must hold at the end."""
+"""One seed of the log: its plan, its faults, and the checks at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rivals get whose appends cannot be offered to each other, in counted time ("Rivals take turns")."""
+"""The shares of rivals whose appends cannot be offered to each other, in counted time ("Rivals take turns")."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGE = 64 * 1024
 @pytest.mark.parametrize(("kind", "size"), [(PLAIN, LARGE), (IDEMPOTENT, LARGE), (TRANSACTIONAL, 1024)])
 def test_rivals_whose_batches_cannot_be_offered_each_get_a_share(kind: str, size: int, rivals: int) -> None:
     """A loser that only backs off never appends: the winner is always a step ahead of it."""
-    pace = run(Load(rivals, kind=kind, size=size, is_uniform=True))
+    pace = run(Load(rivals, kind=kind, batch_bytes=size, is_uniform=True))
     shares = [len(waits) * rivals / len(pace.all_waits_ms) for waits in pace.waits_ms]
     assert min(shares) >= 0.4
     assert not pace.failures

@@ -1,6 +1,6 @@
-"""What is really in the log: each partition of each incarnation of a topic.
+"""The truth of the log: each partition of each incarnation of a topic.
 
-Rule: it is made from the objects that were really made. No process is asked.
+Rule: the truth is made from the objects that were really made, and no process is asked.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PartitionLog:
     life: Life
     partition: int
     batches: list[StoredBatch] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)  # of each segment
+    steps: list[int] = field(default_factory=list)  # a step for each segment
     tails: list[int] = field(default_factory=list)  # the next offset after each
     producers: dict[int, list[tuple[int, ProducerModel]]] = field(default_factory=dict)
     horizons: Sequence[tuple[int, int]] = ()  # (step, horizon) of each compacted view that came into force

@@ -1,6 +1,6 @@
 """Judges a history of drivers: each batch once, whole and from one run, and each answer true at some moment.
 
-Rule: what is shown is compared with what was raised. A version that was raised shows each of its rows once, and a run
+Rule: shown rows are compared with raised versions. A version that was raised shows each of its rows once, and a run
 that raised nothing shows none.
 """
 

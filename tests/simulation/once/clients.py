@@ -1,8 +1,8 @@
 """Drivers of one application in a simulation, with their tasks, and their zombies.
 
-Rule: a driver does as Spark's sink does. It ends a batch by one request with `once`, and writes into its checkpoint
-only after the answer. Several drivers share an application and its checkpoint. Each dies now and then, and its tasks go
-on without it.
+Rule: a driver does as Spark's sink does: it ends a batch by one request with `once`, and writes into its checkpoint
+only after the answer. Several drivers share an application and its checkpoint. Each driver dies now and then, while its
+tasks go on.
 
 Not here: clients that end several transactions without `once` (``once/others.py``).
 """
@@ -25,7 +25,7 @@ from tests.simulation.transactions.clients import ENDS_MAX, TRIES_MAX, Instance,
 from tests.simulation.transactions.clients import Stage as TransactionStage
 from tests.simulation.transactions.requests import Batch, Ending, Transaction
 
-ATTEMPTS_MAX = 3  # of a task
+TASK_ATTEMPTS_MAX = 3
 AGAIN_MAX = 5  # times that a driver asks for its id anew, because another one has asked for it
 TASKS_MAX = 4
 
@@ -158,7 +158,7 @@ class Query:
     app: str
     run_id: str
     parallel: Parallel
-    main: Instance | None = None  # of the rows that the driver writes itself
+    main: Instance | None = None  # for the rows that the driver writes itself
 
     @property
     def prefix(self) -> str:
@@ -217,9 +217,9 @@ class Query:
 
     def _task(self, version: int, index: int, parts: Sequence[Part]) -> Made:
         rng, is_large = self.stage.rng, self.stage.rng.random() < 0.6
-        for attempt in range(ATTEMPTS_MAX):
+        for attempt in range(TASK_ATTEMPTS_MAX):
             if is_large and rng.random() < 0.15:
-                copy = partial(self._attempt, version, index, attempt + ATTEMPTS_MAX, parts, rng.random() * 5_000)
+                copy = partial(self._attempt, version, index, attempt + TASK_ATTEMPTS_MAX, parts, rng.random() * 5_000)
                 self.parallel.begin(f"{self.client}.{index}.copy", copy)
             with suppress(Lost):
                 if is_large:
@@ -323,7 +323,7 @@ class Query:
         """Ask for the ids of attempts that are no part of the batch."""
         mine = {one.member.transactional_id for one in made if isinstance(one, Large)}
         for index in range(len(made)):
-            for attempt in range(2 * ATTEMPTS_MAX):
+            for attempt in range(2 * TASK_ATTEMPTS_MAX):
                 other = f"{self.prefix}.{index}.{attempt}"
                 if other not in mine and self.stage.rng.random() < 0.1:
                     with suppress(Lost):

@@ -1,8 +1,8 @@
-"""What meets the ends of several transactions in a simulation, beside drivers.
+"""The rivals of drivers in a simulation, which meet the ends of several transactions.
 
 Producers end some together without `once`, other instances take their ids, and operators make a version be forgotten.
 
-Rule: none of it may let a member end apart, whichever moment it meets.
+Rule: no rival may make a member end apart, whichever moment it meets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def end_together(stage: Stage, name: str, prefix: str) -> None:
         try:
             _one(stage, name, instances, parallel, old)
         except (Lost, FencelineError):
-            # What was refused, or not answered, may arrive again: the next transactions have other pairs.
+            # A request that was refused, or not answered, may arrive again, so the next transactions have other pairs.
             for instance in instances:
                 instance.pair = None
         stage.world.sleep(rng.random() * rng.choice((50, 1_000)))

@@ -1,4 +1,4 @@
-"""What the clients of `once` ask for, as it is written into the history."""
+"""Requests of the clients of `once`, as they are written into the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One seed of `once`: drivers of one application, their tasks and zombies, and what meets the ends of their batches."""
+"""One seed of `once`: drivers of one application, their tasks and zombies, and the rivals that meet their ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ APP = "app"
 
 @dataclass(frozen=True)
 class OncePlan(TransactionPlan):
-    """What a seed does: drawn from the seed, except what a test fixes."""
+    """The plan of a seed, drawn from the seed, except what a test fixes."""
 
     commit_timeout_ms: int = 60_000  # how long a finished task's transaction waits for its driver
     death: float = 0  # how often a driver dies, at each place where it may
@@ -41,7 +41,7 @@ class OncePlan(TransactionPlan):
 
 @dataclass(kw_only=True)
 class OnceRun(StoreRun[OncePlan]):
-    """One run of one seed, what its items and its log said, and what its clients did."""
+    """One run of one seed, with the truth of its items and its log, and its clients' requests."""
 
     truth: OnceTruth = field(init=False)
     stage: Stage = field(init=False)

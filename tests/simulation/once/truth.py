@@ -1,7 +1,7 @@
-"""What really happened to versions, and to transactions that end together, judged at the moment of each write.
+"""The truth of versions, and of transactions that end together, judged at the moment of each write.
 
-Rule: it is made from the writes that were really made, and from the requests that were really sent. A write that
-decides or raises something must be what one of these requests asked for, whole.
+Rule: the truth is made from the writes that were really made, and from the requests that were really sent. A write that
+decides or raises something must be the whole of what one of these requests asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ONCE = "once/"
 
 @dataclass(frozen=True)
 class Written:
-    """What one write decides: the outcome of each transactional id, and the version that it raises."""
+    """The decision of one write: the outcome of each transactional id, and the version that it raises."""
 
     ended: Mapping[str, tuple[ProducerPair, bool]]
     once: Once | None
@@ -159,7 +159,7 @@ class OnceTruth(TransactionTruth):
             for member in request.members
         )
 
-    # What was so at a moment
+    # The truth at a moment
 
     def item_at(self, transactional_id: str, step: int) -> TransactionItem | None:
         return self.items_between(transactional_id, step, step)[0]

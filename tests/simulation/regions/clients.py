@@ -30,7 +30,7 @@ TIMESTAMP = 1_800_000_000_000
 
 @dataclass
 class Stage:
-    """What all clients of one seed share."""
+    """The stage of all clients of one seed."""
 
     world: World
     sites: dict[str, Site]

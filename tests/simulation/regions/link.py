@@ -1,7 +1,7 @@
 """Links between simulated regions: each question goes to a process of the other region, or is lost on the way.
 
 Rule: a link fails as the seed says: cut in one direction or both, slow, a lost question, a lost answer, an answer that
-is old. What a peer answers is what its process answered at some moment.
+is old. A peer's answer is one that its process gave at some moment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Site:
     objects: WatchedObjectStore
     items: WatchedItemStore
     processes: list[Process] = field(default_factory=list)
-    writes: int = 0  # of objects and items
+    writes: int = 0  # how many objects and items were written
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Links:
 
     world: World
     sites: dict[str, Site]
-    lost: float = 0  # of questions, and of answers
+    lost: float = 0  # the share of questions, and of answers, that are lost
     slow_ms: float = 0
-    stale: float = 0  # of answers about topics and segments, given once more
+    stale: float = 0  # the share of answers about topics and segments that are given once more
     cut: set[tuple[str, str]] = field(default_factory=set)
     asked: int = 0
     may_forward: Callable[[str, str], bool] = lambda asker, origin: True

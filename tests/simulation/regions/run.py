@@ -16,12 +16,12 @@ NAMES = ("a", "b", "c")
 
 @dataclass(frozen=True)
 class RegionsPlan(SkewedPlan):
-    """What a seed does: drawn from the seed, except what a test fixes."""
+    """The plan of a seed, drawn from the seed, except what a test fixes."""
 
     regions: tuple[str, ...] = NAMES
-    acts: tuple[str, ...] = ()  # of the operator
+    acts: tuple[str, ...] = ()  # what the operator does
     late: bool = False  # the last region joins amid the traffic
-    lost: float = 0  # of questions between regions
+    lost: float = 0  # the share of questions between regions that are lost
     slow_ms: float = 0
     stale: float = 0
     cuts: bool = False  # links are cut and come back

@@ -1,4 +1,4 @@
-"""One seed of regions: writers, consumers, operators and replicators in three regions, and what goes wrong there."""
+"""One seed of regions: writers, consumers, operators and replicators in three regions, and the faults there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a seed of regions: the trouble is over, everything must arrive, and then silence (I23, I24).
+"""The end of a seed of regions, without faults: all records arrive, and then idle regions write nothing (I23, I24).
 
 Not here: what must hold at every moment (``truth.py``).
 """
@@ -20,7 +20,7 @@ SILENT_ROUNDS = 4
 QUIET_ROUNDS = 4  # each process has two of them, where a region has two
 PAUSE_MS = 30_000  # between quiet rounds: two are longer than a region waits before it asks anew for a snapshot
 LOST_ROUNDS = 20  # while a region is cut off
-ROUNDS_MAX = 200  # of replication until nothing moves any longer
+REPLICATION_ROUNDS_MAX = 200  # until nothing moves any longer
 
 
 def settle(run: RegionsRun) -> None:
@@ -87,7 +87,7 @@ def _end_transactions(stage: Stage) -> None:
         stage.ask("last", region, "sweep", lambda log: strict_sweep(log, duration_ms=PATIENT_MS))
 
 
-def _replicate_until_quiet(run: RegionsRun, stage: Stage, rounds: int = ROUNDS_MAX) -> None:
+def _replicate_until_quiet(run: RegionsRun, stage: Stage, rounds: int = REPLICATION_ROUNDS_MAX) -> None:
     """Have each region replicate, pass what it shows as a gap, and go on until no region does anything.
 
     Raises:
@@ -103,8 +103,8 @@ def _replicate_until_quiet(run: RegionsRun, stage: Stage, rounds: int = ROUNDS_M
             return
         run.do(partial(clients.skip_gaps, stage, "last"))
         run.do(partial(run.world.sleep, PAUSE_MS if is_quiet else 1_000))
-    if rounds == ROUNDS_MAX:
-        raise Violation(f"I24: regions are still busy after {ROUNDS_MAX} rounds")
+    if rounds == REPLICATION_ROUNDS_MAX:
+        raise Violation(f"I24: regions are still busy after {REPLICATION_ROUNDS_MAX} rounds")
 
 
 def _replicate_everywhere(run: RegionsRun, stage: Stage, turn: int) -> None:

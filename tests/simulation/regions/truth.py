@@ -1,10 +1,10 @@
-"""What really happened in each region, judged at every create and every write of an item (I17 to I22).
+"""The truth of each region, judged at every create and every write of an item (I17 to I22).
 
 Rule: the truth is folded from the creates, in the order in which they happened. A record is named by its origin, the
 life of the origin's topic, the partition, and its own number. No process is asked.
 
-Rule: a record is *done with* for a subscription once a client has acknowledged it, or sought over it, in any region.
-At every moment, each region's marks lie behind records that are done with, and no others. So each region could take
+Rule: a record is *done with* for a subscription once a client has acknowledged it, or sought over it, in any region. At
+every moment each region's marks lie behind records that are done with, and no others, so that each region could take
 over now.
 """
 

@@ -82,12 +82,12 @@ def _found(truth: TransactionTruth) -> dict[str, Stored]:
         is_served = truth.is_served(log.topic_id)
         for one in log.records:
             if one.value.startswith("out|"):
-                continue  # of processors: an input is processed again after an abort
+                continue  # a processor's: an input is processed again after an abort
             if is_served and one.value in found:
                 raise Violation(f"stored twice: {one} and {found[one.value]}")
             if is_served and one.outcome == OPEN:
                 raise Violation(f"never decided: {one}")
-            # What was in a topic that was deleted may be sent again, to the one that was created again.
+            # A batch of a deleted topic may be sent again, to the topic that was created after it.
             (found if is_served else gone)[one.value] = one
     return {**gone, **found}
 

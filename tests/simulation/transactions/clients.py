@@ -3,7 +3,7 @@
 Rule: several clients share a transactional id. Each takes it from the others, goes on with what it has, and remembers
 every transaction that it began.
 
-Not here: what goes on beside them (``transactions/rivals.py``).
+Not here: their rivals (``transactions/rivals.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.simulation.transactions.requests import OTHER, TOPIC, Asking, Batch, 
 INPUT = 0  # the partition that processors read
 GROUP = "g"
 OFFSETS = "h"  # a group to which transactions and rivals commit any offsets
-OFFSET_MAX = 3  # of those
+OFFSET_MAX = 3  # the offsets that are committed to it are below
 TRIES_MAX = 5
 ENDS_MAX = 8
 LEASE_MS = 60_000
@@ -46,7 +46,7 @@ class Stage(Field):
     has_other: bool = False  # transactions go to a topic that is deleted and created again, too
     has_rivals: bool = False  # transactions send offsets to a group that others commit to
     owns: bool = False  # each processor has an id of its own, and owns the input instead (KIP-447)
-    generation: int = 0  # of the last request to own the input
+    generation: int = 0  # that of the last request to own the input
     transactions: list[Transaction] = field(default_factory=list)
 
     def call(

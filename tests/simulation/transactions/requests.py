@@ -1,4 +1,4 @@
-"""What the clients of transactions ask for, as it is written into the history."""
+"""Requests of the clients of transactions, as they are written into the history."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Transaction:
     instance: str
     pair: ProducerPair
     batches: list[Batch] = field(default_factory=list)
-    offset: int | None = None  # of the group, if its answer came
+    offset: int | None = None  # the group's, if its answer came
     asked: bool | None = None  # whether a commit was asked for; None: no end was
     answered: bool = False
     # Each END_TXN was refused, and the first of them, too: it decided nothing.

@@ -1,6 +1,6 @@
-"""What goes on beside transactional producers in a simulation: trims, sweeps, deletions, other commits, damage control.
+"""Rivals of transactional producers in a simulation: trims, sweeps, deletions, other commits, damage control.
 
-Rule: none of it may tear a transaction, whichever moment it meets.
+Rule: no rival may tear a transaction, whichever moment it meets.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def meddle(stage: Stage, name: str) -> None:
         partition, text = int(rng.random() * stage.partitions), stage.fresh(f"{name}-")
         with suppress(FencelineError, NoReply):
             if rng.random() < 0.5 and pair != other.pair:
-                # Of a size that no instance sends: else that instance's own batch would be a duplicate of it.
+                # Its size is one that no instance sends, because an instance's own batch would otherwise be its
+                # duplicate.
                 request = plain([f"{text}:{i}" for i in range(7)], ProducerRef(*pair, 0))
                 stage.call(name, "guess", (pair, text), partial(append_plainly, partition, request), partition)
             elif pair != other.pair:

@@ -1,4 +1,4 @@
-"""One seed of transactions: producers, zombies, processors and readers, and what goes wrong around them."""
+"""One seed of transactions: producers, zombies, processors and readers, and the faults around them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ PROCESSOR = "processor"  # the transactional id that all processors share
 
 @dataclass(frozen=True)
 class TransactionPlan(SkewedPlan):
-    """What a seed does: drawn from the seed, except what a test fixes."""
+    """The plan of a seed, drawn from the seed, except what a test fixes."""
 
     timeouts_ms: tuple[int, ...] = (60_000,)
     ids: int = 1  # transactional ids that the producers share
     epoch_max: int = limits.PRODUCER_EPOCH_MAX
-    expiration_ms: int = 86_400_000  # of a producer's state
+    expiration_ms: int = 86_400_000  # until a producer's state expires
     owns: bool = False  # each processor has an id of its own, and owns the input
     lapse_margin_ms: int = limits.LAPSE_MARGIN_MS  # until a sweeper forgets a producer's state that has lapsed
     id_ms: int = limits.TRANSACTIONAL_ID_MS  # until a transactional id expires
@@ -63,7 +63,7 @@ class TransactionPlan(SkewedPlan):
 
 @dataclass(kw_only=True)
 class TransactionRun(StoreRun[TransactionPlan]):
-    """One run of one seed, what its items and its log said, and what its clients did."""
+    """One run of one seed, with the truth of its items and its log, and its clients' requests."""
 
     truth: TransactionTruth = field(init=False)
     stage: Stage = field(init=False)

@@ -1,7 +1,7 @@
-"""What really happened to transactions: every item and every segment, judged at the moment at which it was written.
+"""The truth of transactions: every item and every segment, judged at the moment at which it was written.
 
-Rule: it is made from the writes that were really made. No process is asked. The invariants of DESIGN.md that hold at
-each moment, I10 to I15, are judged here.
+Rule: the truth is made from the writes that were really made, and no process is asked. The invariants of DESIGN.md that
+hold at each moment, I10 to I15, are judged here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Log:
     # After each segment: (step, next offset, LSO of a log without a log start).
     ends: list[tuple[int, int, int]] = field(default_factory=list)
     state: PartitionState = field(default_factory=PartitionState)
-    epochs: dict[int, int] = field(default_factory=dict)  # of each producer, as the log says
+    epochs: dict[int, int] = field(default_factory=dict)  # by producer, as the log says
     markers: Counter[tuple[int, int]] = field(default_factory=Counter)
     ended: dict[int, int] = field(default_factory=dict)  # the highest epoch of each producer's markers
     forgotten: set[tuple[int, int]] = field(default_factory=set)  # markers that a process may no longer know of
@@ -65,7 +65,7 @@ class Log:
     def forget(self, producer_id: int) -> None:
         """Note that a process may no longer know which markers of a producer are here.
 
-        A finisher at work may append its marker again, also after Complete*. It changes nothing (I12).
+        A finisher at work may append its marker again, even after Complete*, which changes nothing (I12).
         """
         self.forgotten |= {key for key in self.markers if key[0] == producer_id}
         self.markers = Counter({key: n for key, n in self.markers.items() if key[0] != producer_id})

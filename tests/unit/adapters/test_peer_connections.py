@@ -212,7 +212,11 @@ def test_so_many_connections_are_kept(
     ],
 )
 def test_an_invalid_answer_is_cannot_reach(
-    serve: Callable[..., Peer], connections: Connections, answer: bytes, expected: str, read: Callable[[HttpAnswer], bytes]
+    serve: Callable[..., Peer],
+    connections: Connections,
+    answer: bytes,
+    expected: str,
+    read: Callable[[HttpAnswer], bytes],
 ) -> None:
     peer = serve([answer, CLOSE])
     with pytest.raises(CannotReach, match=expected):

@@ -1,6 +1,6 @@
-"""What every request of the client shares: the service it goes to, the paths, the bodies.
+"""The base of every request of the client: the service that it goes to, paths and bodies.
 
-Rule: each method of a class that inherits from ``Requests`` is one request, returned or raised as transport.py says. A
+Rule: each method of a class that inherits from ``Requests`` is one request, returned or raised as transport.py says; a
 list is one request for each of its pages. The classes are split as API.md is; ``ApiClient`` is all of them together.
 """
 

@@ -107,8 +107,8 @@ class LogRequests(Requests):
         """Delete a topic and all its records.
 
         Raises:
-            OutcomeUnknownError: The answer was lost. The client does not send the request again, since another client
-                may have created the name anew in between.
+            OutcomeUnknownError: The answer was lost. The client does not send the request again, because another client
+                may have created a new topic of this name in between.
         """
         self._transport.request("DELETE", topic_path(name), effect="once")
 

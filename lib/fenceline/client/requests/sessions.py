@@ -29,7 +29,7 @@ class SessionRequests(Requests):
             client_name: The name that the session shows to people; left out, the client's.
         """
         body = given(lease_ms=lease_ms, client_name=client_name or self.client_name)
-        # A session whose answer was lost is never used, and lapses: it is as if there were none.
+        # A session whose answer was lost is never used, and lapses, so it is as if there were none.
         return parse(Lease, self._call("POST", "/v1/sessions", "none", body=body))
 
     def session_state(self, session_id: str) -> SessionState:

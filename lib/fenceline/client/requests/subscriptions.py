@@ -50,8 +50,9 @@ class SubscriptionRequests(Requests):
     def set_active_region(self, topic: str, name: str, region: str | None) -> Subscription:
         """Set the region in which the subscribers of a replicated subscription should read; ``None`` ends that.
 
-        It is advice: a subscriber of several regions moves there at its next page, any other ignores it. It travels to
-        the other regions. A missing subscription is created at earliest.
+        The active region is advice: a subscriber of several regions moves there at its next page, and any other
+        subscriber ignores it. The setting is replicated to the other regions. A missing subscription is created at
+        earliest.
         """
         body = {"initial_position": "earliest", "active_region": region}
         answer = self._call("PUT", _path(topic, name), "repeatable", body=body)
@@ -65,7 +66,7 @@ class SubscriptionRequests(Requests):
     def subscription(self, topic: str, name: str) -> Subscription:
         """Return a subscription with all its partitions, or raise ``UnknownSubscriptionError``."""
         found: list[Any] = []
-        ranges: list[Any] = []  # of the next partition, as far as received
+        ranges: list[Any] = []  # what was received so far of the next partition's ranges
         start_offset: int | None = None
         while True:
             params = {"start_partition": len(found), "start_offset": start_offset}
@@ -85,8 +86,8 @@ class SubscriptionRequests(Requests):
         """Delete a subscription.
 
         Raises:
-            OutcomeUnknownError: The answer was lost. The client does not send the request again, since another client
-                may have created the name anew in between.
+            OutcomeUnknownError: The answer was lost. The client does not send the request again, because another client
+                may have created a new subscription of this name in between.
         """
         self._transport.request("DELETE", _path(topic, name), effect="once")
 
@@ -186,8 +187,8 @@ class SubscriptionRequests(Requests):
         An offset that a transaction sent shows once that transaction is committed, and never before.
 
         Args:
-            require_stable: Wait until no transaction that sent an offset for these partitions is open. A reader that
-                takes partitions over begins so: else it repeats what is about to be committed (KIP-447).
+            require_stable: Wait until no transaction that sent an offset for these partitions is open. A reader sets it
+                that takes partitions over, because it would otherwise repeat what is about to be committed (KIP-447).
 
         Raises:
             UnstableOffsetCommitError: Such a transaction is still open; only with ``require_stable``.

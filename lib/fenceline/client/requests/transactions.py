@@ -1,8 +1,8 @@
 """Requests about transactions (API.md, "Producer ids, coordinators, transactions").
 
-Rule: each method is a single request, and keeps no state between two of them. All of them may be sent again after a
-lost answer: the service knows a repeat by its producer id and epoch. A request is sent again for ``retry_ms``, and its
-last try is over by then, too, also if it hangs.
+Rule: each method is a single request, and keeps no state between two of them. Each may be retried after a lost answer,
+because the service knows a repeat by its producer id and epoch. A request is retried for ``retry_ms``, and its last try
+is over by then, too, even if it hangs.
 
 Not here: ``Client.transactional_producer``, which begins and ends transactions by these.
 """
@@ -70,7 +70,7 @@ class TransactionRequests(Requests):
             producer_id=None if pair is None else pair.producer_id,
             producer_epoch=None if pair is None else pair.producer_epoch,
         )
-        # An epoch whose answer was lost is never used, and the same pair is answered the same: a refusal is true.
+        # An epoch whose answer was lost is never used, and the same pair is answered the same, so a refusal is true.
         return parse(ProducerPair, self._call("POST", "/v1/producer-ids", "none", body=body, within_ms=retry_ms))
 
     def add_partitions_to_transaction(
@@ -142,7 +142,7 @@ class TransactionRequests(Requests):
             InvalidTxnStateError: No transaction is open.
         """
         body = {**pair._asdict(), "timeout_ms": timeout_ms}
-        # Sent twice it moves the same time. A refusal says that the pair is not in force, so it is true.
+        # Sent twice, the request moves the same time. A refusal is true, because it says that the pair is not in force.
         answer = self._call("POST", _path(transactional_id, "extend"), "none", body=body, within_ms=retry_ms)
         return int(answer["expires_at"])
 
@@ -191,8 +191,8 @@ class TransactionRequests(Requests):
 
         Args:
             members: Each transactional id once. None of them only raises ``once``.
-            once: A version of an application, which must be above its last one. It is raised by the same decision. So
-                of several runs that commit one version, one succeeds.
+            once: A version of an application, which must be above its last one. The same decision raises it, so that
+                one run succeeds of several that commit the same version.
 
         Raises:
             AlreadyCommittedError: That version, or a higher one, is committed: ``version``, and the ``note`` of the
@@ -245,7 +245,7 @@ class TransactionRequests(Requests):
         params = {"state": state, "producer_id": producer_id, "longer_than_ms": longer_than_ms}
 
         def last_id(page: Answer) -> str:
-            # Where the service looked at as many as it does at once, few may fit, or none.
+            # A page may have few transactions, or none, because the service looks at a bounded number of ids at once.
             return str(page.get("go_on_after") or page["transactions"][-1]["transactional_id"])
 
         path = "/v1/operator/transactions" if as_operator else "/v1/transactions"
@@ -264,7 +264,8 @@ class TransactionRequests(Requests):
     def fence_transactional_id(self, transactional_id: str) -> FencedTransaction:
         """Abort what is open under an id of any principal, fence its producer, and leave the id without a principal.
 
-        This is an operators' route. For an id of one's own ``transactional_producer_id`` does the same, and keeps it.
+        This is an operators' route. For an id of the caller's own, ``transactional_producer_id`` does the same, and the
+        id keeps its principal.
 
         Raises:
             TransactionalIdNotFoundError: No producer has had this id, or it expired.

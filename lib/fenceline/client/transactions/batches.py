@@ -6,10 +6,10 @@ Rule: a transaction is ended only after each of its batches was acknowledged, fa
 
 - Sequences begin at 0 in each transaction, because its epoch is new (KIP-890).
 
-- Several partitions that are new to a transaction are added to it by one request, before their batches. A single one
-  is added by its batch.
+- Several partitions that are new to a transaction are added to it by one request, before their batches. A single new
+  partition is added by its batch.
 
-- The first failure ends all: what was not sent is not sent any more.
+- After the first failure nothing more is sent.
 
 - A batch that its topic finds too large is split, unless an earlier answer to it was lost. A single record that is too
   large is a failure.

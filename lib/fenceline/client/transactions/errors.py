@@ -1,15 +1,16 @@
-"""What becomes of a transaction that was not committed, as far as its producer can know.
+"""The outcomes of a transaction that was not committed, as far as its producer can know.
 
-Rule: there are three outcomes, and each asks for something else.
+Rule: there are three outcomes, and a program does something else after each.
 
-- ``TransactionAbortedError``: nothing of it will ever show. The producer goes on: begin another transaction.
+- ``TransactionAbortedError``: no record of the transaction will ever show. The producer can begin another transaction.
 
-- ``errors.ProducerFencedError``: nothing of it will ever show, and the producer is fenced for good. Another instance
-  has its transactional id, or the transaction was open for longer than its time-out.
+- ``errors.ProducerFencedError``: no record of the transaction will ever show, and the producer is fenced for good,
+  because another instance has its transactional id, or the transaction was open for longer than its time-out.
 
 - ``CommitOutcomeUnknownError``: a commit was sent, and no answer says whether it was decided.
 
-Each has the service's own error as its ``__cause__``. These two errors are the client's own: no answer has their code.
+Each has the service's own error as its ``__cause__``. The two errors here are the client's own, so no answer has their
+code.
 """
 
 from __future__ import annotations

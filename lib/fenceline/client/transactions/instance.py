@@ -4,10 +4,10 @@ Rule: an epoch is known, or is asked for again before the next transaction begin
 
 - Each end that the service answers gives the next transaction's epoch (KIP-890).
 
-- An abort that was not answered is sent again, since its repeat is answered the same. If the service knows nothing of
-  it, the instance asks for an epoch by its present pair (KIP-360). No other instance can get that epoch by this pair.
+- An abort that was not answered is sent again, because its repeat is answered the same. If the service knows nothing of
+  the transaction, the instance asks for an epoch by its present pair (KIP-360), by which no other instance can get one.
 
-- A commit that was not answered is only ever repeated: to abort it might contradict what was decided.
+- A commit that was not answered is only ever repeated, because an abort might contradict what was decided.
 
 - ``PRODUCER_FENCED`` ends the instance for good.
 
@@ -28,14 +28,14 @@ from fenceline.model.transaction import ProducerPair
 
 ABORT_MS = 10_000  # for the tries of an abort: its time-out, or the next transaction, ends what it leaves open
 
-# Whether the pair may begin a transaction; "open" has one that was not ended, as far as answers say.
+# The states say whether the pair may begin a transaction; "open" has one that was not ended, as far as answers say.
 _State = Literal["ready", "open", "asking", "fenced"]
 
 
 class Instance:
     """The right of one process to begin transactions under ``transactional_id``, one after the other.
 
-    Its first request fences every earlier instance, and ends what that one left open.
+    The first request fences every earlier instance, and ends the transaction that it left open.
 
     Args:
         timeout_ms: How long a transaction may be open.

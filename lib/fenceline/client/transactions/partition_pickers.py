@@ -1,7 +1,7 @@
-"""The topics that a producer writes to, each with the way to its partitions.
+"""The topics that a producer writes to, each with the picker of its partitions.
 
-Rule: within a transaction a topic has as many partitions as when the transaction first wrote there, or began. What the
-looks show (``topic_watch``) counts from the next transaction on.
+Rule: within a transaction a topic has as many partitions as when the transaction began, or first wrote there. A
+partition that a later look finds (``topic_watch``) counts from the next transaction on.
 """
 
 from __future__ import annotations

@@ -48,9 +48,10 @@ class TransactionalProducer:
     - *Unknown.* ``CommitOutcomeUnknownError``: the commit was not answered in time. Call the transaction's ``commit``
       again. If the error's ``is_fenced`` is true, look at the committed offsets with ``require_stable``.
 
-    A program that takes over the work of another begins in this order, too. It makes its producer, which ends what the
-    other one left open. It owns the partitions. Then it reads the committed offsets with ``require_stable``. With a
-    ``generation`` it takes them at once; without one it waits until the other's lease is over.
+    A program that takes over the work of another begins in this order, too. First it makes its producer, which ends the
+    transaction that the other one left open. Then it owns the partitions: with a ``generation`` it takes them at once,
+    and without one it waits until the other's lease is over. Last it reads the committed offsets with
+    ``require_stable``.
 
     One thread uses a producer at a time. It looks at its topics again each 60 s. Partitions that were added count from
     the next transaction on.

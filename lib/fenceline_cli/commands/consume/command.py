@@ -179,7 +179,7 @@ def consume(
 def _readers(
     client: Client, topic: str, isolation: Isolation, group: str | None, session: str | None, new_from: int | None
 ) -> Readers:
-    """Return what makes a reader of some partitions, each with its start; ``new_from`` is the first that is added."""
+    """Return a function that makes a reader of partitions from their starts on, and of those from ``new_from`` on."""
     return lambda some, is_following: client.reader(
         topic,
         [*some],
@@ -246,7 +246,7 @@ def _consume_subscription(
 
 
 def _acknowledge(subscriber: Subscriber, partition: int, offset: int, outages: Outages | None) -> None:
-    """Acknowledge what was printed; through an outage, since another subscriber would print it again."""
+    """Acknowledge what was printed, also through an outage, because another subscriber would print it again."""
     while True:
         try:
             subscriber.acknowledge(partition, offset)

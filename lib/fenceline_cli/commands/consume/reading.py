@@ -1,6 +1,6 @@
 """The reading of ``fenceline consume``: up to an end that ``--until`` names, and with ``--follow`` through outages.
 
-Rule: records after a partition's end are not asked for, except by a page that is already under way. While the service
+Rule: records after a partition's end are not asked for, except by a page that is already on its way. While the service
 is away the command waits, as ``tail -F`` does for a file. An outage is one line on stderr, however many requests fail.
 """
 
@@ -62,14 +62,14 @@ class ReadingEnd:
             offset = found[0]
         else:
             offset = end.offset_in(client, topic, partition, isolation)
-        # What is not decided yet is not there for a reader of committed records.
+        # Records of an open transaction do not exist yet for a reader of committed records.
         return ReadingEnd(offset, is_there=offset <= end_of(client.offsets(topic, partition).bounds, isolation))
 
     @staticmethod
     def of_new(end: Position | None) -> ReadingEnd | None:
         """Return the end of a partition that is added while the command reads; ``None`` if nothing of it is printed.
 
-        What is printed up to the present end, or up to a distance before it, has nothing of such a partition.
+        Nothing of such a partition is printed if the end is the present one, or a distance before it.
         """
         if end is None:
             return ReadingEnd()
@@ -164,7 +164,7 @@ class Outages:
     """The outages of one command's service.
 
     Args:
-        at_once: How many requests may fail in one outage, since each partition has one under way.
+        at_once: How many requests may fail in one outage, because each partition has one under way.
     """
 
     def __init__(self, client: Client, topic: str, at_once: int) -> None:
@@ -180,7 +180,7 @@ class Outages:
         self._failed, self._is_told = 0, False
 
     def wait(self, error: FencelineError) -> None:
-        """Return once the service answers. An outage that has ended by now is not told."""
+        """Return once the service answers. An outage that has ended by now is not reported."""
         if time.monotonic() - self._last_s > _APART_S:  # answers without records were not shown to ``is_over``
             self.is_over()
         self._failed += 1

@@ -1,4 +1,4 @@
-"""Stores in memory that count their requests in the units that AWS charges, and what the requests of one kind cost.
+"""Stores in memory that count their requests in the units that AWS charges, and the cost of requests of one kind.
 
 Rule: requests are counted, never estimated. Prices come from ``prices``.
 """

@@ -1,7 +1,7 @@
-"""``fenceline cost``: what a million appends and a GiB cost on AWS, from counted requests and dated prices.
+"""``fenceline cost``: the cost of a million appends and of a GiB on AWS, from counted requests and dated prices.
 
-Rule: requests are counted, on a log in memory, never estimated. Only the functions' time, which can't be counted here,
-comes from ``prices``.
+Rule: requests are counted on a log in memory, and never estimated. Only the functions' time comes from ``prices``,
+because it can't be counted here.
 """
 
 from __future__ import annotations
@@ -152,10 +152,7 @@ def idle_month(*, has_peers: bool = False) -> float:
 
 
 def follower_month() -> float:
-    """Return the cost of a month of polls that find nothing, one after the other, each held for the longest time.
-
-    Most of it is a function's time: a held poll occupies a process.
-    """
+    """Return the cost of a month of polls that find nothing, one after the other, each held for the longest time."""
     runtime, counted = JumpingRuntime(), Counted()
     with counted.stores(runtime) as (objects, items):
         slots = SharedSlots(items, runtime, "read", limits.POLLS_OF_A_FUNCTION)

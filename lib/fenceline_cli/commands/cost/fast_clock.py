@@ -1,6 +1,6 @@
 """A runtime without waiting, to count the store requests of a long wait.
 
-Rule: one thread uses it. Its clocks stand still, except that each wait moves them to the end of that wait.
+Rule: one thread uses it. Its clocks move only by waits, each to the end of that wait.
 """
 
 from __future__ import annotations

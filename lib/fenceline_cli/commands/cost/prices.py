@@ -1,7 +1,8 @@
 """AWS's prices in US dollars: list prices of us-east-1, first tier, without free tiers and taxes.
 
-Rule: each price is here and nowhere else. They were written down on DATE from public descriptions of AWS's prices, not
-fetched from AWS. Compare them with aws.amazon.com/pricing before money depends on them, and set the date anew.
+Rule: each price is here and nowhere else. The prices were written down on DATE from public descriptions of AWS's
+prices, and not fetched from AWS. Compare them with aws.amazon.com/pricing before money depends on them, and set DATE
+again.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ METRIC_MONTH = 0.30
 ALARM_MONTH = 0.10
 DASHBOARD_MONTH = 3.00
 
-# Assumed, since these cannot be counted here. Change them to what you measure.
+# These are assumed, because they cannot be counted here. Change them to what you measure.
 LAMBDA_GB = 1_769 / 1024
 APPEND_MS = {1: 25, 64: 30, 1024: 80}  # a produce request by KiB: nearly all of it is S3's time
 READ_MS = 60  # a page of 1 MiB

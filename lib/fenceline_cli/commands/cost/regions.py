@@ -1,7 +1,7 @@
 """The cost of replication between regions on AWS: every request is counted on logs in memory, one for each region.
 
-Rule: what is counted is the deployed path. Each new segment informs all regions, and these look at the partition. So
-looks that find nothing are counted, too. Messages that wait in a region together are one look. Only the functions' time
+Rule: the deployed path is counted. Because each new segment informs all regions, and these look at the partition, looks
+that find nothing are counted, too. Messages that wait in a region together cause one look. Only the functions' time
 comes from ``prices``.
 
 Not here: appends by clients, and reads; see ``cost``.
@@ -131,7 +131,7 @@ def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
 
 
 def _replicated(regions: int, kib: int, batches: int) -> RequestCost:
-    """Count what ``batches`` appends of ``kib`` KiB cost until they are in all other regions, for each of them."""
+    """Count the cost of ``batches`` appends of ``kib`` KiB until they are in all other regions, for each append."""
     looks = APPENDS if batches == 1 else 1
     with _Regions(regions) as world:
         world.append(kib * KIB, 1)
@@ -149,7 +149,7 @@ def _replicated(regions: int, kib: int, batches: int) -> RequestCost:
 
 
 class _Regions:
-    """So many regions, their stores, and what moved between them; a context manager that closes the stores."""
+    """Some regions, their stores, and the traffic between them; a context manager that closes the stores."""
 
     def __init__(self, regions: int) -> None:
         self._runtime, self._counted = JumpingRuntime(), Counted()

@@ -1,1 +1,1 @@
-"""``fenceline failover``, and what a move would repeat."""
+"""``fenceline failover``, and the plan of a move."""

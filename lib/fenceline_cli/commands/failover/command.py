@@ -1,7 +1,7 @@
 """``fenceline failover``: let a subscription's consumers go on in another region, with as few repeats as possible.
 
-Rule: nothing that a consumer was not offered is passed: marks move only by the UPDATEs between the regions. So each
-step may fail, or be left out, and costs repeats alone.
+Rule: no record is passed that a consumer was not offered, because marks move only by the UPDATEs between the regions.
+So each step may fail, or be left out, and the only cost is repeated records.
 """
 
 from __future__ import annotations

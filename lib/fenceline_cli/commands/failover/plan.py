@@ -1,7 +1,7 @@
-"""The plan of a move of a subscription to another region: what would repeat, by partition, and the warnings.
+"""The plan of a move of a subscription to another region: the repeated records of each partition, and the warnings.
 
-Rule: this only asks. A region that does not answer is left out, and the count is then an upper bound. A warning stops
-nothing, because a lost region must be left all the same.
+Rule: making a plan changes nothing. A region that does not answer is left out, and the count is then an upper bound. A
+warning does not stop the move, because a lost region must be left all the same.
 
 Not here: the move itself; see ``command``.
 """
@@ -144,7 +144,7 @@ def _left_in(source: RegionUrl, client: Client, topic: str, name: str) -> tuple[
         try:
             found = subscription_in(client, topic, name)
         except UnknownTopicOrPartitionError:
-            return None, "topic"  # deployed anew, without the topic
+            return None, "topic"  # deployed again, without the topic
     return found, "subscription" if found is None else None
 
 

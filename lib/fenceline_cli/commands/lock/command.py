@@ -1,9 +1,9 @@
 """``fenceline lock``: a command that runs only while a resource is owned.
 
-Rule: the command is ended, with all that it started, the moment the lock is lost. At the latest it is ended when the
-lease is over, even if this process is stopped or killed (``guard``).
+Rule: the command is ended, with all that it started, the moment the lock is lost, and at the latest when the lease is
+over, even if this process is stopped or killed (``guard``).
 
-A frozen machine ends nothing. So a system that the command changes should check FENCELINE_FENCING_TOKEN.
+Because a frozen machine ends nothing, a system that the command changes should check FENCELINE_FENCING_TOKEN.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""``fenceline produce``, what stops its reading, and what shows its progress."""
+"""``fenceline produce``, the stop of its reading, and its progress."""

@@ -1,7 +1,7 @@
 """The reading of ``fenceline produce``, and its end: by the input, by a signal, or when records can't be stored.
 
-Rule: the first Ctrl-C or SIGTERM ends the reading only. What was read is still sent, for at most ``GRACE_S``. No byte
-that was read is lost between a signal and the producer. A second signal ends the command at once.
+Rule: the first Ctrl-C or SIGTERM ends only the reading. What was read is still sent, for at most ``GRACE_S``, and no
+byte of it is lost between the signal and the producer. A second signal ends the command at once.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Stop(SignalHandlers):
         """
         while not self._is_stopped:
             if source.fd is not None:
-                # A handler that raised in the middle of a read would lose bytes: so it wakes this call instead.
+                # The handler wakes this call and does not raise, because raising in the middle of a read would lose
+                # bytes.
                 ready, _, _ = select.select([source.fd, self._read_end], [], [])
                 if self._read_end in ready:
                     os.read(self._read_end, 4_096)

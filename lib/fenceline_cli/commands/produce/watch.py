@@ -1,7 +1,7 @@
 """The progress of ``fenceline produce``: a bar on a terminal, and a line while nothing is stored.
 
-Rule: all of it goes to stderr, and the watch only looks. Its one act is to call ``on_failure`` when a record could not
-be stored, since a thread that waits for input would not notice.
+Rule: all of it goes to stderr, and the watch only looks, except that it calls ``on_failure`` when a record could not be
+stored, because a thread that waits for input would not notice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Watch:
 
     def _run(self) -> None:
         acknowledged, looks, is_told = 0, 0, False
-        # Looks are counted, not seconds: a process that was stopped meanwhile did not wait for the server.
+        # Looks are counted and not seconds, because a process that was stopped meanwhile did not wait for the server.
         while not self._is_over.wait(_LOOK_S):
             before, acknowledged = acknowledged, self._producer.acknowledged
             self._show(acknowledged)
@@ -88,7 +88,7 @@ class Watch:
                 self._tell(f"waiting for the server: {why}; the command tries again until Ctrl-C ends it")
 
     def _why(self, looks: int) -> str | None:
-        """Return why nothing is stored: what the server answers at once, its silence after a while."""
+        """Return why nothing is stored: the server's error at once, or its silence after a while."""
         trouble = self._producer.trouble
         if trouble is not None and trouble.__cause__ is None:
             return f"{trouble.code}: {trouble.detail}"

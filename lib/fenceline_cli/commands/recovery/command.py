@@ -1,4 +1,4 @@
-"""``fenceline verify`` and ``fenceline rebuild``: work on the stores themselves, without a service."""
+"""``fenceline verify`` and ``fenceline rebuild``, which work on the stores themselves, without a service."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """``fenceline verify --peer``: whether two regions keep the same records of each origin.
 
-Rule: this only reads. A region is read through its service or from its stores, and its side of the comparison is the
-same either way.
+Rule: a comparison only reads. A region is read through its service or from its stores, with the same result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Processes that check ranges of segments for ``fenceline verify``: the cost is Python's own, so threads do not help.
+"""Processes that check ranges of segments for ``fenceline verify``; threads do not help, because the cost is Python's
+own.
 
-Rule: each process opens the stores for itself, and returns what is left of a range. A partition's first ranges are
-checked without processes, since starting one takes as long.
+Rule: each process opens the stores for itself, and returns the result for a range. A partition's first ranges are
+checked without processes, because starting a process takes as long.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def check(self, ranges: Iterator[Range]) -> Iterator[Checked]:
-        """Yield what is left of each range, in order; one range more than there are processes is under way.
+        """Yield the result for each range, in order; one range more than there are processes is on its way.
 
         Raises:
             CommandError: A process ended by itself.

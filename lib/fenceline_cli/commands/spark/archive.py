@@ -1,4 +1,4 @@
-"""``fenceline spark archive``, run and printed: what a run added, or what a check found."""
+"""``fenceline spark archive``, run and printed: the ranges that a run added, or the findings of a check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fenceline spark audit``, run and printed: a line for each partition, what was found, and the page."""
+"""``fenceline spark audit``, run and printed: a line for each partition, the findings, and the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark as a command borrows it: started for the command, ended with it, and one line where it is not installed."""
+"""Spark as a command borrows it, started for the command and ended with it, and one line where it is not installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = "fenceline"
 
 
 def require_spark() -> None:
-    """Load what runs jobs, before a command does anything else.
+    """Load the modules that run jobs, before a command does anything else.
 
     Raises:
         CommandError: A part of it is not installed, or too old.
@@ -42,7 +42,7 @@ def require_spark() -> None:
 
 
 def require_topics(url: str, *topics: str) -> None:
-    """Ask the service for these topics, since Spark takes much longer to start than a refusal takes.
+    """Ask the service for these topics, because Spark takes much longer to start than a refusal takes.
 
     Raises:
         CommandError: No topic can have such a name.

@@ -1,4 +1,4 @@
-"""A topic's settings as people read and write them: with units, with their defaults, and with what they mean.
+"""A topic's settings as people read and write them: with units, defaults and meanings.
 
 Rule: all of it comes from one table, ``fenceline.model.topic_config.NAMES``.
 """

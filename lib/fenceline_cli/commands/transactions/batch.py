@@ -1,7 +1,7 @@
-"""The batches of ``fenceline txn run``: records gathered from a reader, and what they are as lines.
+"""The batches of ``fenceline txn run``: records gathered from a reader, and their lines.
 
-Rule: a line is exactly one record. A record that the format cannot carry is refused, never changed. The error says
-where it is, and that ``--format json`` carries every record.
+Rule: a line is exactly one record. A record that the format cannot carry is refused, and never changed. The error says
+where the record is, and that ``--format json`` carries every record.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def write_lines(batch: RecordGroup, format_: Format, topic: str, file: BinaryIO)
 
 
 def _fault(format_: Format, record: StoredRecord) -> str | None:
-    """Return what in ``record`` is more than a line of text can say; ``None`` if nothing is."""
+    """Return the part of ``record`` that a line of text cannot carry; ``None`` if there is none."""
     if record.value is None:
         return "is a tombstone"
     if b"\n" in record.value or record.value.endswith(b"\r"):
@@ -103,7 +103,7 @@ def read_records(printed: Iterable[bytes], format_: Format) -> Iterator[list[Rec
     """Yield the records of printed lines, the last of which needs no line break.
 
     Raises:
-        CommandError: A line is no record. The error says whose line it is, since the command's caller wrote none.
+        CommandError: A line is no record. The error says whose line it is, because the command's caller wrote none.
     """
     try:
         yield from inputs.records_of(printed, _PARSERS[format_])
@@ -118,8 +118,8 @@ class _Ended(Exception):
 class Feed:
     """A reader's records in batches; a context manager that stops the thread that reads ahead.
 
-    A batch begins with what has come, waits for nothing more, and is at most ``records_max`` long. So records are
-    processed as soon as they come, and in larger batches while they come faster than they are processed.
+    A batch has the records that have come, at most ``records_max`` of them, and does not wait for others. So records
+    are processed as soon as they come, and in larger batches while they come faster than they are processed.
 
     Args:
         on_away: Called each time the service cannot be read from, before it is tried again. Left out, that is an error.
@@ -164,7 +164,7 @@ class Feed:
             yield batch
 
     def _come(self, batch: RecordGroup) -> PartitionRecords | BaseException | None:
-        """Return what has come for ``batch``, if it is not full."""
+        """Return a page that has come for ``batch``, if it is not full."""
         with suppress(Empty):
             return None if batch.is_full(self._records_max) else self._pages.get_nowait()
         return None
@@ -178,7 +178,7 @@ class Feed:
         except BaseException as error:
             if self._is_closed.is_set():
                 return  # the reader was closed after the feed
-            # A fault of this program: the waiting caller must get it, and then this thread ends.
+            # A fault of this program. The waiting caller must get it, and then this thread ends.
             self._put(error)
             raise
         else:

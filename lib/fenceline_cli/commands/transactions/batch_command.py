@@ -1,13 +1,13 @@
-"""A command that is run on one batch: its stdin is a file, and its stdout is one. And the signals that end both.
+"""A command that is run on one batch, with files as stdin and stdout, and the signals that end it and this process.
 
-Rule: files, not pipes. So nothing waits for the other side: a command may leave its input unread, write before it has
-read, or write more than memory holds. A disk that is full is the command's own failure.
+Rule: stdin and stdout are files and not pipes, so that neither side waits for the other: a command may leave its input
+unread, write before it has read, or write more than memory holds. A full disk is the command's own failure.
 
-The command leads a process group of its own. An interrupt of this process ends the whole group: by the same signal,
-and ``COMMAND_GRACE_S`` later by SIGKILL.
+The command leads a process group of its own. An interrupt of this process ends the whole group by the same signal, and
+``COMMAND_GRACE_S`` later by SIGKILL.
 
 Rule: SIGINT, SIGTERM and SIGHUP end ``fenceline txn run`` where it is, and so abort an open transaction. A commit that
-has begun is not cut short, for ``COMMIT_GRACE_S`` at most: else nothing could be said of its outcome. A second signal
+has begun is not interrupted for ``COMMIT_GRACE_S``, because its outcome would otherwise be unknown. A second signal
 ends the command at once.
 """
 
@@ -101,7 +101,7 @@ def run_command(command: Sequence[str], stdin: BinaryIO, signals: Signals) -> It
         exit_code = _run(command, stdin, stdout, signals)
         if exit_code != 0:
             raise BatchError(f"the command {command[0]} ended with exit code {exit_code}", exit_code)
-        # What it has left running may go on printing: that is too late.
+        # Processes that the command left running may go on printing, which is too late.
         yield _blocks(printed, os.fstat(printed.fileno()).st_size)
 
 

@@ -1,4 +1,4 @@
-"""``fenceline txn``: list, describe and end transactions, and show or forget what an application has committed.
+"""``fenceline txn``: list, describe and end transactions, and show or forget the version that an application committed.
 
 Not here: ``fenceline txn run``; see ``run``.
 """

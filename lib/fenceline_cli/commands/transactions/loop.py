@@ -1,16 +1,16 @@
 """Read, process by a command, write, exactly once: the loop of ``fenceline txn run``.
 
 Rule: a batch's output, and the group's offsets after its input, are committed together, in one transaction, or not at
-all. So this process, its command and the service may die at any point. What was committed is not read again, and what
-was not committed is.
+all. So this process, its command and the service may die at any point: input whose transaction was committed is not
+read again, and all other input is.
 
 - One run at a time works for a group. A later run first takes the transactional id and the input's partitions from an
-  earlier one. What the earlier one sends from then on is refused. Only then does the later one look where the group is,
-  and waits for offsets that are still pending (KIP-447).
+  earlier run, whose later requests are then refused. Only after that the later run reads the group's offsets, and waits
+  for those that are still pending (KIP-447).
 
 - Partitions that are added to the input are taken and read, too, each from its beginning or where the group is.
 
-- The transaction is opened after the command has ended. So a slow command holds no reader up, and does not time out.
+- The transaction is opened after the command has ended, so that a slow command neither delays a reader nor times out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``fenceline txn run``: its options, and what it prints at its end.
+"""``fenceline txn run``: its options, and its output at the end.
 
 Not here: the loop itself (``loop``).
 """

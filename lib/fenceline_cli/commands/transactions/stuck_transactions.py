@@ -1,8 +1,9 @@
-"""Transactions that hang, found from outside: by what partitions and coordinators answer (DESIGN.md, "Hanging
+"""Hanging transactions, found from outside by the answers of partitions and coordinators (DESIGN.md, "Hanging
 transactions").
 
-Rule: nothing that is being ended meanwhile is reported. A transaction's id is past it only once its markers are in the
-log. So what is open before that was seen, and after it, hangs.
+Rule: a transaction that is being ended meanwhile is not reported. Because a transactional id moves on only once the
+markers of its transaction are in the log, a transaction hangs if it is open both before and after the id was seen to
+have moved on.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Open(NamedTuple):
 
 
 def find_hanging(client: Client, topic: str | None, partition: int | None) -> list[Hanging]:
-    """Return what hangs in a partition, in a topic, or, without a name, anywhere.
+    """Return the transactions that hang in a partition, in a topic, or, without a name, anywhere.
 
     It asks by the operators' route. Another principal's transaction that is not listed would seem to hang.
     """
