@@ -229,8 +229,8 @@ def text_of(value: Tree) -> str:
 LEFT_OUT: dict[str, set[str]] = {
     "Read": {"timestamp", "tail_offset", "compacted", "compacted_since", "compaction_order", "group", "session_id"},
     "ReadBatches": {"timestamp", "tail_offset", "group", "session_id"},
-    "Batch": {"expected_offsets", "session_id", "topic_epoch", "transactional_id"},
-    "Committed": {"start_after"},
+    "BatchQuery": {"expected_offsets", "session_id", "topic_epoch", "transactional_id"},
+    "CommittedQuery": {"start_after"},
 }
 
 
