@@ -235,7 +235,7 @@ class DirectSegments:
         """Note how far the source was looked at, and its problem."""
         source, peers = self.source, self.source.peers
         if self._passed is not None and not applied.is_whole:
-            # A remember is needed because no append shows the look: the next turn, or another process, would fetch these
+            # A note is needed because no append shows the look: the next turn, or another process, would fetch these
             # segments again.
             source.remember(self.topic_id, self.position, *self._passed)
         if applied.problem is not None:

@@ -142,8 +142,8 @@ class Link:
     """One process's hold of a partition's link item.
 
     Attributes:
-        value: The item as this process last read or wrote it. ``remember`` enters the changes of a round, which are stored
-            when the lease is renewed or left.
+        value: The item as this process last read or wrote it. ``remember`` enters the changes of a round, which are
+            stored when the lease is renewed or left.
     """
 
     def __init__(self, context: Context, topic_id: str, partition: int) -> None:
