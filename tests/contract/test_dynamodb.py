@@ -210,7 +210,7 @@ def test_reads_are_repeated_and_consistent(faulty: Faulty, store: DynamoItemStor
 
 @pytest.mark.parametrize("read", READS)
 def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: DynamoItemStore, read: str) -> None:
-    for trouble, requests in ((DROP, aws_client.ATTEMPTS_MAX), (refusal("AccessDeniedException"), 1)):
+    for trouble, requests in ((DROP, aws_client.REPEATABLE_ATTEMPTS_MAX), (refusal("AccessDeniedException"), 1)):
         faulty.requests.clear()
         faulty.answers = [trouble]
         with pytest.raises(Unavailable):

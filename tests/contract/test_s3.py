@@ -357,7 +357,7 @@ def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: S3Objec
         faulty.requests.clear()
         with pytest.raises(Unavailable):
             call()
-        assert len(faulty.requests) == aws_client.ATTEMPTS_MAX
+        assert len(faulty.requests) == aws_client.REPEATABLE_ATTEMPTS_MAX
 
 
 def test_a_refused_request_is_not_retried(faulty: Faulty, store: S3ObjectStore) -> None:

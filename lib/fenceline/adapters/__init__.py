@@ -2,5 +2,5 @@
 
 Rule: only adapters import boto3, botocore and sqlite3 (and ``client.signing``).
 
-Not here: the ports (``fenceline.ports``), and which adapter a process takes (``fenceline_http.wiring``).
+Not here: the ports (``fenceline.ports``), and the choice of an adapter (``fenceline_http.wiring``).
 """

@@ -1,9 +1,9 @@
-"""A peer's answers as values: each member's type and bounds are checked, and how the members fit together.
+"""A peer's answers as values, once each member's type and bounds were checked, and that the members fit together.
 
-Rule: these functions are pure. A member that is not promised is passed over. Anything else that is wrong is refused.
+Rule: these functions are pure. A member that is not promised is ignored. Anything else that is wrong is refused.
 
-Not here: which members there are, and their types (``answers.judged``); and whether what is promised is true: bodies
-are compared with their entries in ``regions``.
+Not here: the members and their types (``answers.judged``); the truth of an answer, for which ``regions`` compares
+bodies with their entries.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _SIZE_MAX = 2 * limits.SEGMENT_BYTES_MAX
 
 _A_CHAIN = ("a chain value", lambda text: _CHAIN.fullmatch(text) is not None)
 _PROMISES: Promises = {
-    # It goes into the stores, which do not take every text.
+    # Checked, because the name goes into the stores, which do not take every text.
     "topic_id": ("a topic's id", lambda text: LEGAL_ID.fullmatch(text) is not None),
     "chain_before": _A_CHAIN,
     "chain_after": _A_CHAIN,
     "url": ("a URL", lambda text: 0 < len(text) <= limits.URL_BYTES_MAX),
 }
-# What is passed over in a segment of the peer's own records.
+# The members that are ignored in a segment of the peer's own records.
 _OF_REPLICATED = frozenset({"origin_topic_id", "origin_next_offset", "origin_count", "origin_chain"})
 
 
 class _Topic(NamedTuple):
-    """What is believed of a topic beside its regions."""
+    """The promised members of a topic, without its regions."""
 
     partitions: int
     topic_id: str

@@ -3,7 +3,8 @@
 A replicator makes hundreds of small requests a second. The standard library's client takes a third of httpx's time for
 each.
 
-Rule: an answer ends in bounded time, however slowly its bytes come: each wait for some ends when the time is over.
+Rule: an answer ends in bounded time, however slowly its bytes come, because each wait for bytes ends when the time is
+over.
 
 Rule: a kept connection that fails before its answer is replaced by a new one, once: the peer may have closed it
 meanwhile. No redirect is followed.
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 256 * 1024
 _IDLE_MAX = 64  # connections kept to one place
-_IDLE_S = 5  # after which a connection is not used again: what lies between may have dropped it
+_IDLE_S = 5  # after which a connection is not used again, because the network may have dropped it
 
 
 class CannotReach(Exception):
@@ -55,7 +56,7 @@ class HttpAnswer(Protocol):
         """
 
     def body(self, bytes_max: int) -> bytes:
-        """Return the body, or its first ``bytes_max`` bytes, which come straight to where they stay.
+        """Return the body, or its first ``bytes_max`` bytes, without copying them.
 
         Raises:
             TimeoutError: Nothing came in time.
@@ -71,7 +72,7 @@ class Carrier(Protocol):
         """Yield the answer.
 
         Args:
-            until: When the whole of it must be here, in s on the monotonic clock.
+            until: When the whole answer must be here, in s on the monotonic clock.
 
         Raises:
             TimeoutError: No connection, or no answer, in time.
@@ -90,7 +91,7 @@ class Connections:
         self._is_closed = False
 
     def close(self) -> None:
-        """Close what is idle. Answers under way are read to their end."""
+        """Close the idle connections. Answers under way are read to their end."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, {}
@@ -139,12 +140,12 @@ class Connections:
 
     @cached_property
     def _certificates(self) -> ssl.SSLContext:
-        import httpx  # only here: it finds the certificates on every system, and plain HTTP needs none
+        import httpx  # only here, because it finds the certificates on every system, and plain HTTP needs none
 
         return httpx.create_ssl_context()
 
     def _take(self, place: _Place) -> HTTPConnection | None:
-        """Return the connection that was used last, if it is young; all older ones are closed with one that is not."""
+        """Return the connection that was used last, if it is young; otherwise close it with all older ones."""
         with self._lock:
             if self._is_closed:
                 raise CannotReach("it was closed")
@@ -177,7 +178,7 @@ class _Place(NamedTuple):
 
 
 def _split(url: str) -> tuple[_Place, str]:
-    """Return where a URL leads, and what to ask for there."""
+    """Return the place to which a URL leads, and the path to ask for there."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CannotReach("its URL names no host, or is neither HTTP nor HTTPS")
@@ -207,7 +208,7 @@ def _rest(until: float) -> float:
 
 
 class _Bounded(RawIOBase):
-    """What comes on a socket, until the time is over. It serves as the socket of an answer, which only reads."""
+    """The bytes of a socket until the time is over. It serves as the socket of an answer, which only reads."""
 
     def __init__(self, kept: socket.socket, until: float) -> None:
         self._socket = kept
@@ -222,7 +223,7 @@ class _Bounded(RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         self._socket.settimeout(_rest(self._until))
-        return self._raw.readinto(buffer) or 0  # it is never without an answer: the socket has a time-out
+        return self._raw.readinto(buffer) or 0  # it always returns a number, because the socket has a time-out
 
     def close(self) -> None:
         self._raw.close()
@@ -233,7 +234,7 @@ class _Answer:
     """An answer on a connection.
 
     Attributes:
-        is_whole: Whether it was read to its end, so that the connection can be used again.
+        is_whole: Whether the answer was read to its end, so that the connection can be used again.
     """
 
     def __init__(self, response: HTTPResponse) -> None:
@@ -252,7 +253,7 @@ class _Answer:
                 yield piece
             if response.length:
                 raise CannotReach(f"it sent less than it announced: missing={response.length}")
-            response.read()  # its end, of which nothing is left
+            response.read()  # reads the end, which has no bytes
         self.is_whole = True
 
     def body(self, bytes_max: int) -> bytes:
@@ -268,10 +269,10 @@ class _Answer:
 
 @contextmanager
 def _reasons() -> Iterator[None]:
-    """Raise ``CannotReach`` for what keeps an answer away, but for a time that ran out."""
+    """Raise ``CannotReach`` for any failure of an answer except a time-out."""
     try:
         yield
     except TimeoutError:
         raise
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: what a URL cannot hold
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: characters that a URL cannot hold
         raise CannotReach(str(error) or type(error).__name__) from error

@@ -2,12 +2,12 @@
 
 Rule: an answer is believed only if each of its members has the promised type and bounds, and if it names the configured
 region. Otherwise the call ends with ``PeerProblem``, and nothing of the answer is used. A call ends in bounded time,
-reads a bounded number of bytes, and follows no redirect. Segments are fetched from the peer's own host, and from the
-configured places. A peer could otherwise let this region ask any host that it reaches.
+reads a bounded number of bytes, and follows no redirect. Segments are fetched only from the peer's own host and the
+configured places, because otherwise a peer could let this region ask any host that it reaches.
 
 Rule: a peer that let a call wait in vain is not called for 1 s, doubled each time up to 30 s. Then one call tries it.
-Each other call fails at once meanwhile, so that threads are free for other peers. A call of ``within`` is made all the
-same.
+Meanwhile each other call fails at once, so that threads are free for other peers. Only a call of ``within`` is made in
+any case.
 
 Not here: how members become values (``peer_answers``), connections (``peer_connections``), and signatures
 (``adapters.aws.peer_signing``).
@@ -34,11 +34,11 @@ from fenceline.regions.peer import BeyondEnd, PeerProblem, PeerTopic
 
 CONNECT_MS = 2_000
 ANSWER_MS = 10_000  # for the whole of an answer
-_SHOWN_CHARS_MAX = 200  # of a text that the peer sent
+_SHOWN_PEER_TEXT_CHARS_MAX = 200
 _HEADERS: Mapping[str, str] = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "fenceline"}
 
 Signer: TypeAlias = Callable[[str], Mapping[str, str]]
-"""What returns the headers that sign a GET of a URL, or raises ``CannotReach``."""
+"""A function that returns the headers that sign a GET of a URL, or raises ``CannotReach``."""
 
 
 class HttpPeer:
@@ -46,10 +46,10 @@ class HttpPeer:
 
     Args:
         name: The name that the region must give itself.
-        places: Returns with what the URLs of segments may begin, beside the service's own scheme, host and port. It is
-            called where a URL leads elsewhere.
-        sign: The signer of requests to the service; bodies are fetched by URLs that need no signature.
-        carrier: What brings the requests there, for tests; ``None`` is the network.
+        places: Returns the beginnings of segments' URLs that are allowed in addition to the service's own scheme, host
+            and port. It is called where a URL leads elsewhere.
+        sign: The signer of requests to the service. Bodies are fetched by URLs that need no signature.
+        carrier: The carrier of the requests, for tests; ``None`` is the network.
         answer_ms: How long an answer may take as a whole.
     """
 
@@ -123,7 +123,7 @@ class HttpPeer:
         """Check that a segment may be fetched by ``url``.
 
         Raises:
-            PeerProblem: It leads elsewhere than to the peer's host and the configured places.
+            PeerProblem: The URL leads elsewhere than to the peer's host and the configured places.
         """
         try:
             place = _split(url)
@@ -144,7 +144,7 @@ class HttpPeer:
             )
 
     def _json(self, path: str, params: Mapping[str, str | int]) -> dict[str, Any] | None:
-        """Return what the service answers; ``None`` if it has no such topic or partition."""
+        """Return the service's answer; ``None`` if it has no such topic or partition."""
         url = f"{self._url}{path}?{urlencode(params)}" if params else self._url + path
         status, content = self._get(url, bytes_max=limits.GATEWAY_BYTES_MAX, sign=self._sign)
         try:
@@ -176,7 +176,7 @@ class HttpPeer:
             self._silence.note(str(problem), time.monotonic(), is_trial=is_trial)
             raise problem from error
         except (CannotReach, PeerProblem) as error:
-            if is_trial:  # whatever it said, it did not let the call wait
+            if is_trial:  # whatever the peer answered, it did not let the call wait
                 self._silence.end()
             if isinstance(error, PeerProblem):
                 raise
@@ -190,7 +190,7 @@ class HttpPeer:
         Raises:
             TimeoutError: The peer let the call wait in vain.
             CannotReach: There is no answer.
-            PeerProblem: It sent what cannot be used.
+            PeerProblem: The answer cannot be used.
         """
         headers = _HEADERS if sign is None else {**_HEADERS, **sign(url)}
         connect_ms = min(CONNECT_MS, self._answer_ms)
@@ -217,7 +217,7 @@ class HttpPeer:
 
 
 class _Place(NamedTuple):
-    """Where a URL leads."""
+    """The place to which a URL leads."""
 
     scheme: str
     host: str
@@ -231,10 +231,10 @@ class _Place(NamedTuple):
 
 
 def _split(url: str) -> _Place:
-    """Return where a URL leads.
+    """Return the place to which a URL leads.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The URL cannot be read.
     """
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
@@ -242,7 +242,7 @@ def _split(url: str) -> _Place:
 
 
 class _Silence:
-    """Whether a peer let calls wait in vain, and until when it is not called. Safe to share between threads."""
+    """The pause of calls to a peer that let calls wait in vain. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -254,7 +254,7 @@ class _Silence:
         """Return why the peer is not called now (``None`` if it is), and whether this call tries it for all others.
 
         Args:
-            trial_ms: How long that call may take; until then no other one tries.
+            trial_ms: How long the trying call may take, during which no other one tries.
         """
         if not self._times:
             return None, False
@@ -280,5 +280,5 @@ class _Silence:
 
 def _shown(value: object) -> str:
     """Return a value that a peer sent, in one line of bounded length."""
-    text = " ".join(str(value)[: 2 * _SHOWN_CHARS_MAX].split())
-    return text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "…"
+    text = " ".join(str(value)[: 2 * _SHOWN_PEER_TEXT_CHARS_MAX].split())
+    return text if len(text) <= _SHOWN_PEER_TEXT_CHARS_MAX else text[:_SHOWN_PEER_TEXT_CHARS_MAX] + "…"

@@ -40,7 +40,7 @@ CONTROL = 0x20
 _BEYOND = INT64_MAX + 1
 
 
-# Not frozen, as `Record`: they are made by the thousand, and a frozen one takes four times as long.
+# Not frozen, as `Record`, because they are made by the thousand, and a frozen one takes four times as long.
 @dataclass(slots=True)
 class StoredRecord:
     """One record as the log stores it."""
@@ -56,7 +56,7 @@ class BatchHeader(NamedTuple):
     """The 61 bytes before a batch's records."""
 
     base_offset: int
-    size: int  # of the whole batch in bytes, header included (12 more than Kafka's `batchLength`)
+    size: int  # bytes of the whole batch, header included (12 more than Kafka's `batchLength`)
     leader_epoch: int
     magic: int
     crc: int
@@ -111,7 +111,7 @@ class BatchHeader(NamedTuple):
 
 
 class MalformedBatch(ValueError):
-    """Stored bytes that are no record batch; the caller adds what they belong to."""
+    """Stored bytes that are no record batch. The caller adds the place where they are stored."""
 
 
 def parse_header(data: bytes, at: int = 0) -> BatchHeader:
@@ -145,11 +145,11 @@ def headers(body: bytes) -> Iterator[tuple[int, BatchHeader]]:
 
 @dataclass(frozen=True, slots=True)
 class CheckedBatch:
-    """A batch whose form is right, and what one pass over its records found."""
+    """A batch whose form is right, with the findings of one pass over its records."""
 
     header: BatchHeader
     body: bytes  # as sent
-    min_timestamp: int | None  # of the records, but for those of -1; None if all are -1
+    min_timestamp: int | None  # the lowest one of a record, without those of -1; None if all are -1
     max_timestamp: int
     has_null_key: bool
 
@@ -168,7 +168,7 @@ def encode(
 
     A record without a timestamp gets ``now_ms``. No timestamp may lie below 0.
     """
-    # The builder's own size limit is beyond any batch: the topic's config sets the limit of a batch.
+    # The builder's own size limit is beyond any batch, because the topic's config sets the limit of a batch.
     builder = DefaultRecordBatchBuilder(2, 0, is_transactional, producer_id, producer_epoch, base_sequence, INT64_MAX)
     append = builder.append
     low, high, has_null_key = _BEYOND, -1, False
@@ -205,9 +205,9 @@ def stamp(body: bytes, *, base_offset: int, leader_epoch: int, append_time: int 
     """Return the batch as the log stores it; its records' bytes stay as they are.
 
     Args:
-        append_time: Of a ``LogAppendTime`` topic: the time of every record.
+        append_time: On a ``LogAppendTime`` topic, the time of every record.
     """
-    # BytesIO copies on the first write, and returns its buffer without another copy: one copy in all.
+    # BytesIO copies on the first write, and returns its buffer without another copy, so there is one copy in all.
     out = io.BytesIO(body)
     with out.getbuffer() as view:
         _I64.pack_into(view, _BASE_OFFSET_AT, base_offset)
@@ -230,7 +230,7 @@ def stamp_control(body: bytearray, *, base_offset: int, leader_epoch: int) -> by
 
 
 def assemble(header: BatchHeader, data: bytes | memoryview) -> bytes:
-    """Return the batch of this header and these stored records; its size and CRC are computed anew."""
+    """Return the batch of this header and these stored records, with its size and CRC computed from them."""
     out = bytearray(HEADER_BYTES + len(data))
     _HEADER.pack_into(
         out,
@@ -296,10 +296,10 @@ def payload_of(body: bytes, at: int, header: BatchHeader) -> memoryview:
 
 
 def payload_into(body: bytes, at: int, header: BatchHeader, into: memoryview) -> int:
-    """Write what ``payload_of`` returns to the start of ``into``, and return its size.
+    """Write the bytes of ``payload_of`` to the start of ``into``, and return their number.
 
     Args:
-        into: Of ``DECOMPRESSED_BYTES_MAX`` bytes, or more.
+        into: A buffer of ``DECOMPRESSED_BYTES_MAX`` bytes, or more.
 
     Raises:
         MalformedBatch: As ``payload_of``.
@@ -318,7 +318,7 @@ def _of_known_form(body: bytes, at: int, header: BatchHeader) -> memoryview:
 
 
 def undecodable(at: int, error: BaseException) -> MalformedBatch:
-    """Return the error for the batch at ``at`` that one of ``compression.DECODE_ERRORS`` means."""
+    """Return the error for the batch at ``at`` that raised one of ``compression.DECODE_ERRORS``."""
     return MalformedBatch(f"a batch's records cannot be decoded: {compression.reason(error)}: position={at}")
 
 

@@ -1,7 +1,7 @@
 """Checks of a record batch as a producer sent it: its form, and one pass over its records (API.md, "Binary").
 
-Rule: a batch from outside is decoded once, to check it. What that pass found is kept with the batch, in a
-``CheckedBatch``. The records of another region's batch are held to the same form (``check_taken``).
+Rule: a batch from outside is decoded once, to check it. The findings of that pass are kept with the batch, in a
+``CheckedBatch``. The records of another region's batch must have the same form (``check_taken``).
 
 Not here: checks by a topic's config or by the log's state; see ``append.entries.batch`` and ``append.checks``.
 """
@@ -32,7 +32,7 @@ from fenceline.limits import DECOMPRESSED_BYTES_MAX, INT64_MAX, RECORD_ERRORS_MA
 _BEYOND = INT64_MAX + 1
 _ATTRIBUTES_AT = 22  # the lower byte
 
-# A builder that only measures. It has a first timestamp, 0, and nothing else is appended to it.
+# A builder that only measures. It has a first timestamp, 0, and no record is appended to it.
 _MEASURE = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 0)
 _MEASURE.append(0, 0, None, None, [])
 _size_of_record = _MEASURE.size_in_bytes
@@ -44,7 +44,7 @@ def check(body: bytes) -> CheckedBatch:
 
     Raises:
         CorruptMessageError: It is damaged, cut short, or its records cannot be decoded within bounds.
-        InvalidRecordError: It is a batch, but not one that a producer may send.
+        InvalidRecordError: It is a batch that no producer may send.
         InvalidTimestampError: It has the server's timestamp type, or a record's timestamp lies below -1.
     """
     try:
@@ -58,8 +58,9 @@ def check(body: bytes) -> CheckedBatch:
 def check_taken(body: bytes, at: int, header: BatchHeader) -> int:
     """Check a data batch of another log, and return the size of its records, decompressed.
 
-    A producer's batch is held to the same form. Not judged is what the batch's own region has set: the base offset, and
-    the time of the append under ``LogAppendTime``. What a topic's configuration allows is each region's own, too.
+    A producer's batch must have the same form. The members that the batch's own region has set are not judged: the base
+    offset, and the time of the append under ``LogAppendTime``. Nor are the topic's settings applied, because they are
+    each region's own.
 
     Raises:
         MalformedBatch: The batch is not of this form, or cannot be decoded within bounds.
@@ -70,7 +71,8 @@ def check_taken(body: bytes, at: int, header: BatchHeader) -> int:
             f"count={header.count} last_offset_delta={header.last_offset_delta}"
         )
     payload = payload_of(body, at, header)
-    # As its producer sent it: the decoder adds a base offset to each offset, and takes a time of the append for all.
+    # As its producer sent it, because the decoder adds a base offset to each offset, and gives a time of the append to
+    # all.
     head = bytearray(body[at : at + HEADER_BYTES])
     head[:8] = bytes(8)
     head[_ATTRIBUTES_AT] &= ~LOG_APPEND_TIME
@@ -160,10 +162,10 @@ class _Facts:
 
 
 def _walk(header: BatchHeader, batch: memoryview, payload: memoryview) -> _Facts:
-    """Look at each record once, in one tight loop: this loop is most of what a binary append costs.
+    """Look at each record once, in one tight loop, because this loop is most of the cost of a binary append.
 
     Args:
-        batch: Its header is read.
+        batch: The batch, whose header is read.
     """
     size_of_record, base_timestamp = _size_of_record, header.base_timestamp
     size = header_count = 0
@@ -190,10 +192,11 @@ def _walk(header: BatchHeader, batch: memoryview, payload: memoryview) -> _Facts
             header_count += len(record_headers)
             if header_count > compression.HEADERS_PER_BATCH_MAX:
                 raise compression.UndecodableError(f"too many headers: count_max={compression.HEADERS_PER_BATCH_MAX}")
-        # A delta beyond int64 came out wrapped: it raises OverflowError here.
+        # A delta beyond int64 came out wrapped, and raises OverflowError here.
         size += size_of_record(offset, timestamp - base_timestamp, key, value, record_headers)
     if size != len(payload):
-        # Java's decoder reads some of the longer forms differently from aiokafka's. No client writes them.
+        # Refused, because Java's decoder reads some of the longer forms differently from aiokafka's. No client writes
+        # them.
         raise compression.UndecodableError(
             f"a record is not in its shortest form: bytes={len(payload)} shortest={size}"
         )

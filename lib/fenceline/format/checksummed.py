@@ -1,8 +1,8 @@
 """Objects whose body has its own checksum beside it: topic objects, those under ``state/``, and files of views.
 
-Rule: the checksum is a member of the user metadata, so every store keeps it, and it travels with a copy. It is checked
-when the whole object is read. An object without one is from an earlier version, and is taken as it is. The name is
-stored: never rename.
+Rule: the checksum is a member of the user metadata, so every store keeps it, and it travels with a copy. The checksum
+is checked when the whole object is read. An object without a checksum is from an earlier version, and is accepted. The
+name is stored: never rename.
 
 Not here: segments, whose chain value covers them.
 """
@@ -23,7 +23,7 @@ def with_checksum(body: bytes, metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def matches(stored: str, crc: int) -> bool:
-    """Return True if a body with this CRC32C may have been stored with that member; "" is none."""
+    """Return True if a body with this CRC32C may have been stored with that member, where "" is none."""
     return stored in ("", _digits(crc))
 
 

@@ -1,10 +1,10 @@
 """A batch's records as they follow its header, compressed or not, read within bounds.
 
 Rule: bytes from outside may ask for anything, and cost only what the bounds allow. A bound is checked before anything
-grows beyond it. The decoder of aiokafka is fast because it trusts its input. It is never let read beyond memory that is
-ours. The formats are those that Kafka's own clients read and write.
+grows beyond it. The decoder of aiokafka is fast because it trusts its input, so it is never given a chance to read
+beyond memory that is this process's. The formats are those that Kafka's own clients read and write.
 
-Not here: what a header means; see ``batch``. What a record may hold; see ``batch_check``.
+Not here: the meaning of a header; see ``batch``. The form of a record; see ``batch_check``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from aiokafka.record.util import decode_varint
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")  # by Kafka's number; stored: never renumber
 
-# A decoded header takes at least 80 bytes of memory, and as little as 2 in a batch. A decoded record takes 200, and 7.
-RECORDS_PER_BATCH_MAX = 1_000_000  # that of librdkafka's largest batch
+# A decoded header takes at least 80 bytes of memory, and as little as 2 in a batch. A decoded record takes at least 200
+# bytes, and as little as 7 in a batch.
+RECORDS_PER_BATCH_MAX = 1_000_000  # as in librdkafka's largest batch
 HEADERS_PER_BATCH_MAX = 1_000_000
 
 HEADER_BYTES = 61
@@ -41,7 +42,7 @@ _XERIAL_HEADER_BYTES = 16
 
 
 class UndecodableError(ValueError):
-    """Bytes that are no records, or more of them than the bounds allow. What was read of them counts for nothing."""
+    """Bytes that are no records, or more of them than the bounds allow. Records that were read do not count."""
 
 
 def compress(codec: int, data: bytes) -> bytes:
@@ -70,7 +71,7 @@ def payload(batch: memoryview, codec: int, *, bytes_max: int) -> memoryview:
         codec: Kafka's number, 0 to 4.
 
     Raises:
-        UndecodableError: They cannot be decompressed, or are more than ``bytes_max``.
+        UndecodableError: The bytes cannot be decompressed, or are more than ``bytes_max``.
     """
     data = batch[HEADER_BYTES:]
     if codec:
@@ -85,7 +86,8 @@ def payload_into(batch: memoryview, codec: int, into: memoryview, *, bytes_max: 
 
     Args:
         batch, codec: As in ``payload``.
-        into: Of ``bytes_max`` bytes, or more. A caller that uses it again saves the cost of new memory for each batch.
+        into: A buffer of ``bytes_max`` bytes, or more. A caller that uses it again saves the cost of new memory for
+            each batch.
 
     Raises:
         UndecodableError: As ``payload``.
@@ -104,7 +106,7 @@ def _with_slack(*pieces: memoryview | bytearray) -> memoryview:
 
 
 def kept(payload: memoryview) -> memoryview:
-    """Return a copy of a payload that takes only its size in memory: a decompressed one has room reserved beyond it."""
+    """Return a copy of a payload that takes only its size, because a decompressed one has memory reserved beyond it."""
     return _with_slack(payload)
 
 
@@ -114,9 +116,9 @@ def records(batch: memoryview, payload: memoryview, count: int) -> Iterator[Defa
     A timestamp beyond int64 comes out wrapped.
 
     Args:
-        batch: Its header is read.
-        payload: As the function ``payload`` returns it.
-        count: The header's, 1 or more.
+        batch: The batch, whose header is read.
+        payload: The result of the function ``payload``.
+        count: The header's count, 1 or more.
 
     Raises:
         UndecodableError: The records are more than the bounds allow. The iteration raises ``DECODE_ERRORS``.
@@ -133,7 +135,7 @@ def windows(
     """Yield the records from number ``index`` on, which begins at ``position``, some at a time.
 
     Each item is (index of the first, its position, records). The first item has few records, the next twice as many,
-    and so on. So a caller that wants some of many records does not pay for finding where the others begin.
+    and so on, so that a caller that wants some of many records does not pay for finding where the others begin.
 
     Raises:
         UndecodableError: As ``records``.
@@ -162,7 +164,7 @@ DECODE_ERRORS = (UndecodableError, CorruptRecordException, UnicodeDecodeError, O
 
 
 def reason(error: BaseException) -> str:
-    """Return in words what one of ``DECODE_ERRORS`` found."""
+    """Return in words the finding of one of ``DECODE_ERRORS``."""
     match error:
         case CorruptRecordException():
             return str(error.args[0]) if error.args else "a record is cut short"
@@ -181,7 +183,7 @@ def _window(head: bytearray, payload: memoryview, count: int) -> DefaultRecordBa
 def _windows(
     head: bytearray, payload: memoryview, count: int, seen: int, at: int, size_max: int
 ) -> Iterator[tuple[int, int, DefaultRecordBatch]]:
-    """Cut a large payload between records: aiokafka checks a record's length only after it has made all its headers."""
+    """Cut a large payload between records, because aiokafka checks a record's length only after making its headers."""
     start, first, end = at, seen, len(payload)
     if end - at <= _WINDOW_BYTES and seen < count:
         yield seen, at, _window(head, payload[at:], count - seen)  # the decoder counts, and finds the end itself
@@ -232,7 +234,7 @@ def decompress_into(codec: int, data: memoryview, into: memoryview) -> int | Non
         codec: Kafka's number, 1 to 4.
 
     Raises:
-        UndecodableError: It cannot be decompressed.
+        UndecodableError: The data cannot be decompressed.
     """
     try:
         return _DECOMPRESS[codec](data, into)
@@ -250,7 +252,7 @@ def _decompress(codec: int, data: memoryview, bytes_max: int) -> memoryview:
 
 def reserved(size: int) -> memoryview:
     """Return room for so many bytes, which costs memory only where it is written."""
-    # Pages of a private mapping: the bound reserves addresses, nothing else.
+    # The pages of a private mapping, so that the bound reserves only addresses.
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
@@ -259,14 +261,14 @@ def _too_large(bytes_max: int) -> UndecodableError:
 
 
 def _gunzip_into(data: memoryview, into: memoryview) -> int | None:
-    """Decompress every member (RFC 1952), in small steps: zlib copies the part of each piece that it leaves."""
+    """Decompress every member (RFC 1952), in small steps, because zlib copies the part of each piece that it leaves."""
     member, size = zlib.decompressobj(wbits=31), 0
     for start in range(0, len(data), _GZIP_STEP_BYTES):
         left = bytes(data[start : start + _GZIP_STEP_BYTES])
         while left:
             if member.eof:
                 member = zlib.decompressobj(wbits=31)
-            # One byte beyond the room shows a bomb: data that just fits ends before.
+            # One byte beyond the room shows a bomb, because data that just fits ends before it.
             piece = member.decompress(left, min(len(into) - size + 1, _WINDOW_BYTES))
             if size + len(piece) > len(into):
                 return None
@@ -310,7 +312,7 @@ def _unframe_into(frames: ModuleType, data: memoryview, into: memoryview) -> int
         raise
 
 
-# Each returns the size of what it wrote, or None if there was no room for all of it.
+# Each returns the number of bytes that it wrote, or None if there was no room for all of them.
 _DECOMPRESS: Mapping[int, Callable[[memoryview, memoryview], int | None]] = {
     1: _gunzip_into,
     2: _unsnappy_into,

@@ -1,9 +1,9 @@
 """Markers: control batches of exactly one record, which take offsets and are never shown to consumers ("Markers").
 
-Rule: a marker of an unknown type is parsed, too. By its number a process that folds the log passes it over, or stops
-there ("Markers"). Types 0 and 1 are Kafka's. Kafka's tools show ours as unknown control types.
+Rule: a marker of an unknown type is parsed, too. Its number decides whether a process that folds the log passes it, or
+stops there ("Markers"). Types 0 and 1 are Kafka's. Kafka's tools show fenceline's as unknown control types.
 
-Not here: what a marker does to the state; see ``log.state``.
+Not here: the effect of a marker on the state; see ``log.state``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACCESS = 64
 SEAL = 65
 SKIP = 66
 SNAPSHOT = 0x80
-TRAVELS = 0x100  # the bit of the types that are taken to other regions
+TRAVELS = 0x100  # the bit of the types that are replicated to other regions
 SNAPSHOT_REQUEST = 0x181
 SNAPSHOT_RESPONSE = 0x182
 SUBSCRIPTION_UPDATE = 0x183
@@ -44,8 +44,8 @@ class Marker:
     """One marker.
 
     Attributes:
-        value: Of a type of ours, its JSON, with ``version``. Of ABORT and COMMIT, ``{"coordinator_epoch": int}``. Of an
-            unknown type, empty.
+        value: For a type of fenceline, its JSON, with ``version``. For ABORT and COMMIT, ``{"coordinator_epoch":
+            int}``. For an unknown type, empty.
     """
 
     type: int
@@ -55,19 +55,19 @@ class Marker:
 
 
 def changes_state(type: int) -> bool:
-    """Return True if folding must know this type to go on after it."""
+    """Return True if a process that folds the log must know this type to go on after it."""
     return type in (ABORT, COMMIT) or type in _STATE_TYPES
 
 
 def travels(type: int) -> bool:
-    """Return True if a marker of this type is taken to other regions."""
+    """Return True if a marker of this type is replicated to other regions."""
     return type >= 0 and bool(type & TRAVELS)
 
 
 def encode_transaction_marker(
     is_commit: bool, *, producer_id: int, producer_epoch: int, base_offset: int, leader_epoch: int, now_ms: int
 ) -> bytes:
-    """Return Kafka's COMMIT or ABORT; ``producer_epoch`` is the bumped one (KIP-890)."""
+    """Return Kafka's COMMIT or ABORT; ``producer_epoch`` is the bumped epoch (KIP-890)."""
     builder = DefaultRecordBatchBuilder(2, 0, 1, producer_id, producer_epoch, -1, 0)
     # The coordinator epoch is always 0, because the producer epoch, which only grows, fences markers.
     builder.append(0, now_ms, _KEY.pack(0, COMMIT if is_commit else ABORT), _OUTCOME.pack(0, 0), [])
@@ -75,7 +75,10 @@ def encode_transaction_marker(
 
 
 def encode_marker(type: int, value: Mapping[str, Any], *, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
-    """Return a marker of ours. ``value`` gets ``version`` 1. Its names are sorted, so equal values give equal bytes."""
+    """Return a marker of a type of fenceline, with ``version`` 1 in its value, and its names sorted.
+
+    So equal values give equal bytes.
+    """
     versioned = {**value, "version": 1}
     text = json.dumps(versioned, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 0)
@@ -87,7 +90,7 @@ def parse_marker(body: bytes, at: int, header: BatchHeader) -> Marker:
     """Return the marker at ``at``, whose header is already parsed.
 
     Raises:
-        MalformedBatch: It is no control batch of exactly one record, or the value is not one of its type.
+        MalformedBatch: It is no control batch of exactly one record, or its type does not have this value.
     """
     if not header.is_control or header.count != 1 or header.last_offset_delta != 0:
         raise MalformedBatch(f"a marker must be a control batch of one record: position={at} count={header.count}")
@@ -108,7 +111,7 @@ def type_of(body: bytes, at: int, header: BatchHeader) -> int:
     Raises:
         MalformedBatch: As ``parse_marker``.
     """
-    # As every encoder writes a marker's record: its length in one byte, no attributes, no deltas, a key of four bytes.
+    # Every encoder writes a marker's record so: its length in one byte, no attributes, no deltas, a key of four bytes.
     key_at = at + HEADER_BYTES + 1 + len(_PLAIN)
     has_room = key_at + _KEY.size <= at + header.size
     plain = body[key_at - len(_PLAIN) : key_at]

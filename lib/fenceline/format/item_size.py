@@ -1,7 +1,7 @@
 """The size of items as DynamoDB counts it, for its limits: 400 KB an item, 4 MB a write ("Room in items").
 
-Rule: every adapter checks a write by this one count, so that what one store takes fits every other. The count is never
-less than DynamoDB's own.
+Rule: every adapter checks a write by this one count, so that a write that fits one store fits every other. The count is
+never less than DynamoDB's own.
 
 Not here: the limits; see ``limits``.
 """

@@ -2,7 +2,7 @@
 
 Rule: stored keys are never renamed or renumbered.
 
-Not here: what is stored at a key.
+Not here: the contents, which are in these modules:
 
 - An object's content: ``segment``, ``log.replay`` (state), ``log.compacted_view``, ``log.topic_item`` (topic).
 - The items of a topic: ``log.topic_item`` (topic), ``log.topics`` (gone).
@@ -28,7 +28,7 @@ from functools import lru_cache
 from fenceline.format.partitioner import COORDINATOR_SHARDS, coordinator_shard
 from fenceline.ports import ItemKey
 
-LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)  # of a topic, or of a snapshot: as another region may send it
+LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)  # a topic's or snapshot's, as another region may send it
 
 # Object store
 
@@ -41,7 +41,7 @@ def topic_log_prefix(topic_id: str) -> str:
     return f"log/{topic_id}/"
 
 
-segment_name = "{:020d}.log".format  # of a base offset: what follows the log's prefix in the segment's key
+segment_name = "{:020d}.log".format  # takes a base offset; follows the log's prefix in the segment's key
 
 
 def segment_key(topic_id: str, partition: int, base_offset: int) -> str:
@@ -85,7 +85,7 @@ def compacted_prefix(topic_id: str, partition: int) -> str:
 
 
 def view_prefix(topic_id: str, partition: int, horizon: int, attempt: str) -> str:
-    """Return the prefix of one attempt at a compacted view: two attempts at one horizon share no file."""
+    """Return the prefix of one attempt at a compacted view. Two attempts at one horizon share no file."""
     return f"compacted/{topic_id}/{partition:05d}/{horizon:020d}/{attempt}/"
 
 
@@ -106,7 +106,7 @@ def parse_compacted_key(key: str) -> tuple[str, int, int, str, int]:
 
 
 TOPIC_PREFIX = "topic/"
-# Of an incarnation's objects, but for its topic objects. The topic_id follows each.
+# The kinds of an incarnation's objects, except its topic objects. The topic_id follows each.
 TOPIC_ID_PREFIXES = ("log/", "state/", "compacted/")
 
 
@@ -143,11 +143,11 @@ CLOCK_PREFIX = "clock/"
 
 
 def clock_key(fresh_id: str) -> str:
-    """Return the key of an object that is made, listed and deleted, to learn the store's time."""
+    """Return the key of an object that is made, listed and deleted, to find out the store's time."""
     return f"{CLOCK_PREFIX}{fresh_id}"
 
 
-PROBE_PREFIX = "probe/"  # of objects that try a store before it is used, and are deleted again
+PROBE_PREFIX = "probe/"  # begins the keys of objects that try a store before it is used, and are deleted again
 
 
 # Item store
@@ -170,7 +170,7 @@ def partition_items(topic_id: str, partition: int) -> str:
 
 
 def parse_partition_items(key: ItemKey) -> tuple[str, int]:
-    """Return the (topic_id, partition) that an item of a partition belongs to."""
+    """Return the (topic_id, partition) to which an item of a partition belongs."""
     _, topic_id, partition = key.partition.split("/")
     return topic_id, int(partition)
 
@@ -215,7 +215,7 @@ def long_aborted_item(topic_id: str, partition: int, length_class: int, last_off
 
 
 def ownership_item(topic_id: str, partition: int, group: str | None) -> ItemKey:
-    """Return the key of a partition's ownership: for writing to it, or for a group's reading and committing."""
+    """Return the key of a partition's ownership: for write access, or for a group's reads and commits."""
     return ItemKey(partition_items(topic_id, partition), "own" if group is None else f"own/{group}")
 
 
@@ -230,17 +230,17 @@ def access_item(topic_id: str, partition: int) -> ItemKey:
 
 
 def link_item(topic_id: str, partition: int) -> ItemKey:
-    """Return the key of what a replicator remembers of a partition: its lease, and what it saw of the peers."""
+    """Return the key of a partition's link item: the lease of a replicator, its notes, and the state of the peers."""
     return ItemKey(partition_items(topic_id, partition), "link")
 
 
 def round_item(topic_id: str, partition: int) -> ItemKey:
-    """Return the key of a partition's round: which offers may be committed next, and which are done."""
+    """Return the key of a partition's round: the offers that may be committed next, and those that are done."""
     return ItemKey(partition_items(topic_id, partition), "round")
 
 
 def offer_items(topic_id: str, partition: int) -> str:
-    """Return the partition key of the batches that processes offer to whichever process appends next."""
+    """Return the partition key of the offers: batches that any process may commit."""
     return f"offers/{topic_id}/{partition:05d}"
 
 
@@ -272,7 +272,7 @@ def session_item(session_id: str) -> ItemKey:
 
 
 def is_session_id(text: str) -> bool:
-    """Return True if a session can have this id: a caller may send any text."""
+    """Return True if a session can have this id, because a caller may send any text."""
     return _SESSION_ID.fullmatch(text) is not None
 
 
@@ -303,12 +303,12 @@ def unowned_items(topic_id: str) -> str:
 
 
 def unowned_item(topic_id: str, subscription_id: str) -> ItemKey:
-    """Return the key of the item that says that no subscription has these cursors: not yet, or no longer."""
+    """Return the key of the item that names cursors which no subscription has, not yet or no longer."""
     return ItemKey(unowned_items(topic_id), subscription_id)
 
 
 def cursor_items(name: str) -> str:
-    """Return the partition key of all that a group has, over all topics."""
+    """Return the partition key of all items of a group, over all topics."""
     return f"cursors/{name}"
 
 
@@ -317,7 +317,7 @@ def cursors_prefix(topic_id: str, subscription_id: str) -> str:
 
 
 def cursors_end(topic_id: str) -> str:
-    """Return a sort key after all that a group has on one incarnation of a topic."""
+    """Return a sort key after all items of a group on one incarnation of a topic."""
     return f"{topic_id}/~"
 
 
@@ -345,7 +345,7 @@ def transactions_of(shard: int) -> str:
     return f"transactions/{shard:02d}"
 
 
-@lru_cache(maxsize=1_024)  # each request asks for its own several times
+@lru_cache(maxsize=1_024)  # because each request needs its own several times
 def transaction_item(transactional_id: str) -> ItemKey:
     return ItemKey(transactions_of(coordinator_shard(transactional_id)), transactional_id)
 
@@ -356,7 +356,7 @@ def transactional_ids_of(shard: int) -> str:
 
 
 def transactional_id_item(producer_id: int) -> ItemKey:
-    """Return the key of the item that says which transactional id a producer id was given to."""
+    """Return the key of the item with the transactional id to which a producer id was given."""
     return ItemKey(transactional_ids_of(producer_id % COORDINATOR_SHARDS), f"{producer_id:020d}")
 
 
@@ -366,7 +366,7 @@ def parse_transactional_id_item(key: ItemKey) -> int:
 
 
 def once_item(app_id: str) -> ItemKey:
-    """Return the key of the version that an application has committed: in the shard of a transactional id so named."""
+    """Return the key of an application's committed version, in the shard of a transactional id of that name."""
     return ItemKey(f"once/{coordinator_shard(app_id):02d}", app_id)
 
 

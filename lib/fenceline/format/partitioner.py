@@ -13,7 +13,7 @@ import struct
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
-# Shifting one integer is fastest for keys up to this length. Beyond it, the cost would grow with its square.
+# Shifting one integer is fastest for keys up to this length. Beyond it, the cost would grow with the length's square.
 _SHORT_BYTES = 64
 
 

@@ -1,10 +1,10 @@
 """The values of the markers between regions: REQUEST, RESPONSE, SNAPSHOT, UPDATE, SKIP ("Markers between regions").
 
-Rule: ``from_value`` returns ``None`` for a value that cannot be used, or that has another round. The fold passes such a
-marker over: a peer's mistake never stops a log. Of several updates in a marker, each counts by itself. Names and ids
-are short and plain, so that what a head holds of them is bounded. Stored names are never renamed.
+Rule: ``from_value`` returns ``None`` for a value that cannot be used, or that has another round. The fold ignores such
+a marker, because a peer's mistake must never stop a log. Of several updates in a marker, each counts by itself. Names
+and ids are short and plain, so that a head's region state is bounded. Stored names are never renamed.
 
-Not here: what a marker does to the state (``log.region_state``), and when one is due (``regions.snapshots``).
+Not here: the effect of a marker on the state (``log.region_state``), and when one is due (``regions.snapshots``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 Positions: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, offset there)
 
-ROUND = 1  # the only one; markers of another are passed over
+ROUND = 1  # the only one; markers of another round are ignored
 LEGAL_SUBSCRIPTION = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{limits.SUBSCRIPTION_NAME_CHARS_MAX}}}", re.ASCII)
 
 
@@ -35,7 +35,7 @@ def _lenient(parse: Callable[[Mapping[str, Any]], T | None], value: Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """A region asks others for a snapshot."""
+    """The REQUEST by which a region asks others for a snapshot."""
 
     snapshot_id: str
     topic_id: str  # the asker's
@@ -56,14 +56,14 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResponse:
-    """A region answers a REQUEST: where it has it, and what it had of the others there."""
+    """The RESPONSE of a region to a REQUEST: the REQUEST's offset there, and the region's counts of others there."""
 
     snapshot_id: str
     to: str
     topic_id: str  # the answerer's
     position: int  # the REQUEST's offset in the answerer's log
     origins: Positions  # by region: (topic id, count)
-    taken: Positions = field(default_factory=dict)  # the last number that it had, where the count is of no record there
+    taken: Positions = field(default_factory=dict)  # the last number that it had, where the count names no record there
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -90,7 +90,7 @@ class SnapshotResponse:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMark:
-    """A completed snapshot: what lies below ``positions`` elsewhere lies below ``local`` here (I21)."""
+    """A completed snapshot: all records below ``positions`` elsewhere lie below ``local`` here (I21)."""
 
     snapshot_id: str
     local: int
@@ -125,7 +125,7 @@ class Update:
     snapshot_id: str = ""
     positions: Positions = field(default_factory=dict)
     starts: Positions = field(default_factory=dict)
-    active_region: str | None = None  # advice for clients that move by themselves
+    active_region: str | None = None  # advice for clients that fail over by themselves
     active_n: int = 0  # how often it was set; the advice with the highest number is the last
 
     def to_value(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What one SUBSCRIPTION_UPDATE says, of up to 100 subscriptions."""
+    """The value of one SUBSCRIPTION_UPDATE, with the updates of up to 100 subscriptions."""
 
     updates: Sequence[Update]
 
@@ -160,9 +160,9 @@ class Updates:
 
 
 def _update(value: Mapping[str, Any]) -> Update:
-    """Return an update. Of a position that cannot be read only that the subscription exists is left, and its advice.
+    """Return an update. If its position cannot be read, the update only says that the subscription exists, with advice.
 
-    Without what the sender never had (``from``), no position may count (I22).
+    No position may count (I22) if the records that the sender never had (``from``) are not known.
     """
     subscription = _subscription(value["subscription"])
     where, advice = _lenient(_where, value) or ("", {}, {}), _lenient(_advice, value) or (None, 0)
@@ -180,7 +180,7 @@ def _advice(value: Mapping[str, Any]) -> tuple[str | None, int]:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """An operator gives up what a source no longer keeps. It is a marker that changes the state: 66 SKIP."""
+    """The SKIP by which an operator gives up records that a source no longer keeps. It changes the state: type 66."""
 
     origin: str
     origin_topic: str

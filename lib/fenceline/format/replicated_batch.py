@@ -1,7 +1,7 @@
-"""A batch as another region takes it over ("Pulling").
+"""A batch as another region appends it ("Pulling").
 
-Rule: a source's producers, their sequences and transactions count in the source's log alone. So they are removed from
-the batch's header. The records' bytes stay as their producer encoded them.
+Rule: a source's producers, their sequences and transactions are removed from the batch's header, because they count in
+the source's log alone. The records' bytes stay as their producer encoded them.
 
 Not here: the base offset and the epoch in the target's log, which are stamped at each attempt; see
 ``append.entries.replicated``.
@@ -18,7 +18,7 @@ def stripped(body: bytes, at: int, header: BatchHeader) -> bytes:
     A marker is returned as it is.
 
     Args:
-        header: That batch's, already parsed.
+        header: The batch's header, already parsed.
     """
     if header.is_control or not (header.is_transactional or header.has_producer or header.base_sequence >= 0):
         return body[at : at + header.size]

@@ -1,11 +1,11 @@
 """Segments: immutable objects with one or more batches and their metadata ("The metadata of a segment").
 
-Rule: what is not Kafka's is in the object's user metadata. ``chain`` binds the metadata, the body and the whole log
-before it together ("The chain value"). Stored names are never renamed. A member that this version does not know is
-kept as it is. Either a newer version wrote it, and the chain covers it. Or a tool that copied the object added it, and
-the chain does not.
+Rule: members that Kafka does not have are in the object's user metadata. ``chain`` binds the metadata, the body and the
+whole log before it together ("The chain value"). Stored names are never renamed. A member that this version does not
+know is kept unchanged: either a newer version wrote it, and the chain covers it, or a tool that copied the object added
+it, and the chain does not.
 
-Not here: what a segment does to the state; see ``log.state``.
+Not here: the effect of a segment on the state; see ``log.state``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Replicated:
     topic_id: str  # the source's
     next_offset: int  # the source offset to read next
     count: int  # the own number of the last record taken ("Own numbers")
-    chain: str = ""  # of the source's segment that holds next_offset - 1; "" if it is not known
+    chain: str = ""  # the chain value of the source's segment that holds next_offset - 1; "" if it is not known
 
 
 class SegmentMetadata(NamedTuple):
@@ -44,13 +44,13 @@ class SegmentMetadata(NamedTuple):
     max_timestamp: int  # the highest record timestamp, -1 for none
     chain: str = ""  # SHA-256 in hexadecimal digits
     replicated: Replicated | None = None
-    own_records: int | None = None  # data records of this region; None in a segment from before regions
+    own_records: int | None = None  # data records of this region; None in a segment of a version without regions
     unknown: tuple[tuple[str, str], ...] = ()  # members that this version does not know
-    offers: tuple[str, ...] = ()  # the ids of the offers that it commits: those of its first batches, in order (I16)
+    offers: tuple[str, ...] = ()  # the ids of the offers that it commits, which are its first batches, in order (I16)
 
     @property
     def own_records_below(self) -> int:
-        """Return how many data records of this region lie below the base. Before regions, all were its own."""
+        """Return how many data records of this region lie below the base. Without regions all were own."""
         return self.records if self.own_records is None else self.own_records
 
     def to_strings(self) -> dict[str, str]:
@@ -118,8 +118,8 @@ class SegmentMetadata(NamedTuple):
     def follows(self, previous: str, body: Body) -> bool:
         """Return True if the chain value is that of ``previous``, the members and ``body``.
 
-        It may be so with all members, or without those that this version does not know. Damage to a known member is
-        found either way.
+        It may be the value with all members, or without those that this version does not know. Damage to a known member
+        is found in both cases.
         """
         if self.chain == self._chain(previous, body):
             return True
@@ -148,7 +148,7 @@ def read_segment(objects: ObjectStore, key: str) -> Segment:
     """Return the segment at ``key``.
 
     Raises:
-        NotFound: It does not exist, now.
+        NotFound: The segment does not exist, now.
         CorruptLogError: It is damaged, by the store's checksum or by ``parse_segment``.
         Unavailable: The store could not be asked.
     """
@@ -162,7 +162,8 @@ def parse_segment(stored: Object) -> Segment:
     """Return the segment that ``stored`` (whole) holds.
 
     Raises:
-        CorruptLogError: It holds no segment, or not the one that its key names. Nothing may be appended after it.
+        CorruptLogError: The object holds no segment, or not the one that its key names. Nothing may be appended after
+            it.
     """
     base_offset = base_of(stored.key)
     try:
@@ -190,7 +191,7 @@ def base_of(key: str) -> int:
     """Return the base offset that a key under ``log/`` names.
 
     Raises:
-        CorruptLogError: It is no segment's key.
+        CorruptLogError: The key is no segment's.
     """
     try:
         return keys.parse_segment_key(key)[2]

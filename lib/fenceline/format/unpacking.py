@@ -1,10 +1,10 @@
 """The records of a stored batch from an offset on, decoded only as far as a page needs them.
 
 Rule: if a page ends inside a batch, the process remembers the place of the next record, and the batch's decompressed
-bytes. The page that begins at that record goes on from there. So all pages of a batch together decode it about once.
-A batch is immutable, so what is remembered of it stays true.
+bytes. The page that begins at that record goes on from there, so that all pages of a batch together decode it about
+once. The remembered bytes and places stay true, because a batch is immutable.
 
-Not here: checking the batch's CRC; ``segment.parse_segment`` did.
+Not here: checking the batch's CRC, which ``segment.parse_segment`` did.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PayloadPosition(NamedTuple):
     """The place where a record begins in a batch's payload. All records before it have lower offsets."""
 
     offset: int
-    number: int  # of records before it
+    number: int  # how many records are before it
     position: int
 
 
@@ -61,7 +61,7 @@ class UnpackedBatches:
         return known.payload, max((place for place in known.places if place.offset <= offset), default=_FIRST)
 
     def note(self, key: _Key, payload: memoryview | None, place: PayloadPosition) -> None:
-        """Remember a place, and the payload if none is remembered; the batches used least lately are dropped for it."""
+        """Remember a place, and the payload if none is remembered; drop the batches that were used least lately."""
         size = 0 if payload is None else len(payload)
         if size > self._bytes_max:
             return
@@ -97,7 +97,7 @@ class Unpacking:
         self._window = (
             self._place.number,
             self._place.position,
-        )  # of the window in use: the first record's number and position
+        )  # the number and position of the first record of the window in use
 
     def _unpacked_now(self) -> memoryview:
         try:

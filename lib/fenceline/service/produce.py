@@ -239,7 +239,7 @@ class Producing:
         try:
             answer = self._append_admitted(appender, _under(entry, status), sent)
         except (ProducerFencedError, SessionExpiredError):
-            # Only a fresh read_status shows whether the session was severed, or fenced, or granted access since.
+            # Only a fresh look shows whether the session was severed, or fenced, or granted access since.
             fresh = status if is_new else sessions.read_status(ref, partition, sent.principal)
             if fresh == status:
                 raise

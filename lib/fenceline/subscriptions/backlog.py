@@ -1,10 +1,10 @@
-"""Backlog: what lies after a mark. Markers and aborted records are acknowledged by themselves; the others are counted.
+"""Backlog: the count of records after a mark, without markers and aborted records, which acknowledge themselves.
 
 DESIGN.md, "Ranges, marks and backlog".
 
-Rule: no scan. A mark looks only at the segments right after it. A backlog is the difference of what the headers of two
-segments say. Offsets that are acknowledged individually are counted by length wherever as many records as offsets lie
-between two ends. Only around a marker are they counted by halving.
+Rule: no scan. A mark looks only at the segments right after it. A backlog is the difference of the counts in the
+headers of two segments. A range of individually acknowledged offsets is counted by its length where as many records as
+offsets lie between its ends. Only around a marker is a range counted by halving it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLIDES_MAX = 16
 def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged) -> int:
     """Return the first offset at or after ``mark`` that is still to be acknowledged.
 
-    A long stretch of markers is passed in several requests: each goes up to 64 segments further.
+    A long stretch of markers is passed in several requests, each of which goes up to 64 segments further.
 
     Raises:
         CorruptLogError, Unavailable: As ``Partition.fetch``.
@@ -47,7 +47,7 @@ def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged
 
 
 def slid_far(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged) -> int:
-    """Return what ``slid`` returns after several requests: up to 1,024 segments further.
+    """Return the result of ``slid`` after several requests, up to 1,024 segments further.
 
     Raises:
         CorruptLogError, Unavailable: As ``Partition.fetch``.
@@ -99,7 +99,8 @@ class _Counter:
         groups = [(0, len(acknowledged))] if len(acknowledged) else []
         while groups:
             if len(self._below) + 2 * len(groups) > limits.BACKLOG_SEGMENTS_MAX:
-                # Markers all over: count the rest as records, since readers are shown nothing else to acknowledge.
+                # Markers are all over, so the rest counts as records, because readers are shown nothing else to
+                # acknowledge.
                 return counted + sum(acknowledged.part(low, high).count for low, high in groups)
             self._look_up(acknowledged.starts[low] for low, _ in groups)
             self._look_up(acknowledged.ends[high - 1] for _, high in groups)

@@ -1,12 +1,12 @@
-"""Committed offsets: what was set for a group, over all topics, and whether it is stable.
+"""Committed offsets: the offsets that were set for a group, over all topics, and whether they are stable.
 
 DESIGN.md, "Offsets in a transaction" and "Readers of transactions"; API.md, "Subscriptions (consumer groups)".
 
 Rule: cursors are stored under the group's name, over all topics, so that they are found without naming the topics. A
-pending offset shows nothing of itself: a cursor to which only transactions have sent is not listed.
+pending offset is not shown: a cursor to which only transactions have sent offsets is not listed.
 
 Rule: a request for stable offsets looks at each partition that it asks for. One pending offset makes the whole answer
-unstable. Before that answer the request meets the transactions in its way.
+unstable. Before that answer the request meets the transactions that have the pending offsets.
 
 Not here: commits (``group_offsets``).
 """
@@ -30,17 +30,17 @@ from fenceline.subscriptions.cursors import Live, LiveTopic
 from fenceline.subscriptions.items import CursorItem, SubscriptionItem, cursor_from_value, subscription_from_item
 
 Meet: TypeAlias = Callable[[int], bool]
-"""What ends a producer's transaction where that is due. It returns True if the transaction has ended."""
+"""A function that ends a producer's transaction where that is due. It returns True if the transaction has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetQuery:
-    """The offsets of a group that a request asks for: everywhere, on a topic, or of a partition."""
+    """The offsets of a group that a request asks for: in all topics, in one topic, or in one partition."""
 
     topic: str | None = None
     partition: int | None = None
     require_stable: bool = False
-    start_after: tuple[str, int] | None = None  # (topic, partition): they come in this order
+    start_after: tuple[str, int] | None = None  # (topic, partition), by which offsets are ordered
     limit: int = limits.LIST_MAX
 
 
@@ -110,7 +110,7 @@ def _check_stable(places: Iterable[_Place]) -> None:
 def _look(context: Context, live: Live, group: str, asked: OffsetQuery) -> tuple[list[_Place], bool]:
     """Return the places of the page that is asked for, and whether there are more.
 
-    Among them are those that are not set, which take no room in a page.
+    Among them are places that are not set, which take no room in a page.
     """
     if asked.topic is None:
         owners = sorted(_owners(context, group), key=lambda owner: owner.topic)
@@ -145,7 +145,7 @@ def _owners(context: Context, group: str) -> list[SubscriptionItem]:
 
 
 def _incarnations(context: Context, group: str) -> list[str]:
-    """Return the topic ids under which the group has cursors. Of a topic's many cursors, most are skipped."""
+    """Return the topic ids under which the group has cursors. Most of a topic's cursors are skipped."""
     at_once = limits.TRANSACTION_ITEMS_MAX
     incarnations: dict[str, None] = {}
     after = ""

@@ -3,10 +3,10 @@
 DESIGN.md, "Ranges, marks and backlog".
 
 Rule: the write of the cursor's own item, conditional on its version, is the commit. The chunks that it names were made
-in the same transaction or before it. So a chunk that is missing says that the cursor has moved since it was read. A
-process that dies in between leaves chunks that no cursor names; they go with the subscription.
+in the same transaction or before it, so a missing chunk shows that the cursor has moved since it was read. A process
+that dies in between leaves chunks that no cursor names, which are deleted with the subscription.
 
-Not here: where a cursor moves to (``cursors``, ``group_offsets``), and what its items hold (``items``).
+Not here: the moves of a cursor (``cursors``, ``group_offsets``), and the form of its items (``items``).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fenceline.subscriptions.items import (
 
 ChangeT = TypeVar("ChangeT", Put, Delete)
 
-_READS_MAX = 8  # of one cursor, which may move while its chunks are read
+_CURSOR_READS_MAX = 8  # because a cursor may move while its chunks are read
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCursor:
-    """A cursor as it was read. One that is absent is at offset 0, and is not set."""
+    """A cursor as it was read. An absent cursor is at offset 0, and is not set."""
 
     subscription: SubscriptionItem
     partition: int
@@ -84,14 +84,14 @@ def read(context: Context, subscription: SubscriptionItem, partitions: Sequence[
 
 
 def read_each(context: Context, places: Sequence[StoredCursor]) -> list[StoredCursor]:
-    """Return the cursors at these places, in their order; they may be of several subscriptions.
+    """Return the cursors at these places, in their order. They may belong to several subscriptions.
 
     Raises:
         VersionMoved: One of them moved at each of several reads.
         Unavailable: The item store could not be asked.
     """
     found: dict[ItemKey, StoredCursor] = {}
-    for _ in range(_READS_MAX):
+    for _ in range(_CURSOR_READS_MAX):
         wanted = [empty for empty in places if empty.key not in found]
         items = context.read_items([empty.key for empty in wanted])
         chunk_keys = {
@@ -140,7 +140,7 @@ def move(context: Context, stored: StoredCursor, cursor: CursorItem) -> Move:
     """Return the changes that move ``stored`` to ``cursor``.
 
     Raises:
-        ThrottledError: It would have more open ranges than a request can read.
+        ThrottledError: The cursor would have more open ranges than a request can read.
     """
     runtime, subscription_id = context.runtime, stored.subscription.subscription_id
     if len(cursor.acknowledged) > limits.CURSOR_RANGES_MAX:
@@ -185,8 +185,8 @@ def write(context: Context, moves: Sequence[Move], also: Iterable[Change] = ()) 
     if len(main) + len(made) + len(left) <= limits.TRANSACTION_ITEMS_MAX:
         context.items.write([*main, *made, *left])
         return
-    # Too much for one transaction. A chunk has an effect only while a cursor names it. So new chunks may be written
-    # before the cursor, and old ones deleted after it.
+    # Too much for one transaction. New chunks may be written before the cursor, and old ones deleted after it, because
+    # a chunk has an effect only while a cursor names it.
     under = [Check(change.key, change.expected) for change in main]
     there: list[Put] = []
     try:
@@ -202,7 +202,7 @@ def write(context: Context, moves: Sequence[Move], also: Iterable[Change] = ()) 
 
 
 def _discard(context: Context, chunks: Sequence[Delete]) -> None:
-    """Delete chunks that no cursor names. Those that the store does not delete now go with the subscription."""
+    """Delete chunks that no cursor names. Those that are left here are deleted with the subscription."""
     with suppress(StoreFact):
         for page in _pages(chunks):
             context.items.write(page)
@@ -219,8 +219,8 @@ def _once(changes: Iterable[Change]) -> list[Change]:
     """Return the changes, each key once.
 
     Raises:
-        VersionMoved: Two changes expect different versions: the item moved between two reads, and its state is not
-            known.
+        VersionMoved: Two changes expect different versions, because the item moved between two reads, so that its state
+            is not known.
     """
     by_key: dict[ItemKey, Change] = {}
     for change in changes:

@@ -1,8 +1,9 @@
 """Cursors: a subscription is a named cursor in each partition of a topic (API.md, "Subscriptions (consumer groups)").
 
-Rule: a cursor moves by one conditional write, from a fresh read, and only up to what a verified tail shows (I4). A
+Rule: a cursor moves by one conditional write, from a fresh read, and only up to the end of a verified tail (I4). A
 request that loses this write reads again. A creation makes the cursors first and the subscription last: only then does
-it exist. A cursor that is absent is at offset 0, so one of a partition that was added later needs no writing.
+the subscription exist. An absent cursor is at offset 0, so the cursor of a partition that was added later needs no
+write.
 
 Not here: creating and deleting (``lifecycle``), several cursors of a group at once (``group_offsets``).
 """
@@ -33,7 +34,7 @@ from fenceline.subscriptions.cursor_store import StoredCursor
 from fenceline.subscriptions.items import CursorItem, SubscriptionItem, subscription_from_item
 
 Guard: TypeAlias = Callable[[Topic, int, str, "str | None", str], Sequence[Check]]
-"""A judge of (topic, partition, group, session_id, principal): it raises, or returns what must hold at the write."""
+"""A judge of (topic, partition, group, session_id, principal): it raises, or returns the conditions of the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,13 @@ class LiveTopic:
     context: Context
     topic: Topic
     opened: Callable[[int], Partition]
-    on_due: Callable[[SubscriptionItem, int], None] = lambda *_: None  # a move of the cursor here is due elsewhere
+    on_due: Callable[[SubscriptionItem, int], None] = lambda *_: None  # a cursor's move here is due in other regions
 
     def partition(self, number: int) -> Partition:
         """Return a partition.
 
         Raises:
-            UnknownTopicOrPartitionError: There is none of that number.
+            UnknownTopicOrPartitionError: No partition has that number.
         """
         if not 0 <= number < self.topic.partitions:
             raise model_topic.unknown_partition(self.topic, number)
@@ -59,7 +60,7 @@ class LiveTopic:
         """Return the subscription of that name.
 
         Raises:
-            UnknownSubscriptionError: There is none.
+            UnknownSubscriptionError: No subscription has that name.
         """
         found = cursor_store.find(self.context, self.topic.topic_id, name)
         if found is None:
@@ -76,7 +77,7 @@ class LiveTopic:
 
 
 Live: TypeAlias = Callable[[str], LiveTopic]
-"""What returns the live topic of a name, from a look that begins after the call."""
+"""A function that returns the live topic of a name, from a look that begins after the call."""
 
 
 def shown(
@@ -85,7 +86,7 @@ def shown(
     """Return up to ``limit`` partitions, from ``start_partition`` on, each at a verified tail.
 
     Args:
-        start_offset: For the first of them, show only what is acknowledged from this offset on.
+        start_offset: In the first of them, show only acknowledgements from this offset on.
     """
     end = min(start_partition + limit, live.topic.partitions)
     numbers = range(start_partition, end)
@@ -117,7 +118,7 @@ def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tupl
 
 
 def acknowledged(cursor: CursorItem, request: Acknowledgement, log_start: int) -> CursorItem:
-    """Return the cursor after an acknowledgement. What lies below its mark or the log start is passed over."""
+    """Return the cursor after an acknowledgement. Offsets below its mark or the log start are ignored."""
     mark = max(cursor.mark, log_start)
     if request.cumulative is not None:
         mark = max(mark, request.cumulative + 1)
@@ -151,7 +152,7 @@ def acknowledge(
         if mark == before and cursor.acknowledged == stored.cursor.acknowledged:
             return None
         cursor = replace(cursor, mark=mark, acknowledged=cursor.acknowledged.from_(mark), is_set=True)
-        if stored.cursor.pending:  # where the mark slides by itself, no commit was sent
+        if stored.cursor.pending:  # a mark that slides by itself is no commit that was sent
             before = backlog.slid(partition, tail, stored.cursor.mark, stored.cursor.acknowledged)
         return cursor.numbered() if mark > before else cursor
 
@@ -170,7 +171,7 @@ def seek(
     """Set the mark to ``offset``, or to the first record at or after ``timestamp``, and return it.
 
     Raises:
-        OffsetOutOfRangeError: ``offset`` lies outside [log start, next offset]. The mark is where it was.
+        OffsetOutOfRangeError: ``offset`` lies outside [log start, next offset]. The mark has not moved.
         UnknownSubscriptionError: There is none.
     """
     partition = live.partition(number)
@@ -195,7 +196,7 @@ def _move(
     judge: Callable[[], Sequence[Check]],
     moved: Callable[[StoredCursor, Tail], CursorItem | None],
 ) -> int:
-    """Move one cursor to where ``moved`` says, unless it returns ``None``. Return the mark as it is shown."""
+    """Move one cursor as ``moved`` returns it, unless it returns ``None``. Return the mark as it is shown."""
     partition = live.partition(number)
     attempts = Attempts(live.context.runtime, "the subscription's cursor")
     while True:
@@ -217,9 +218,9 @@ def _move(
 
 
 def moved_here(partition: Partition, tail: Tail, subscription: SubscriptionItem, cursor: CursorItem) -> CursorItem:
-    """Return a cursor that a consumer of this region has moved, with what is due to be sent of it (I23).
+    """Return a cursor that a consumer of this region has moved, with the moves that are due to be sent (I23).
 
-    The write that moves the cursor notes it. Without replication it costs no store call.
+    The write that moves the cursor notes them. Without replication this costs no store call.
 
     Raises:
         CorruptLogError, Unavailable: As ``Partition.fetch``.
@@ -234,7 +235,7 @@ def moved_here(partition: Partition, tail: Tail, subscription: SubscriptionItem,
 def noted(partition: Partition, tail: Tail, cursor: CursorItem) -> CursorItem:
     """Return the cursor of a replicated subscription after the log's snapshots were considered.
 
-    A mark that the log start has overtaken passes none until a consumer acknowledges again.
+    A mark that the log start has overtaken passes no snapshot until a consumer acknowledges again.
 
     Raises:
         CorruptLogError, Unavailable: As ``Partition.fetch``.
@@ -249,9 +250,9 @@ def noted(partition: Partition, tail: Tail, cursor: CursorItem) -> CursorItem:
 
 
 def exists(stored: StoredCursor) -> Sequence[Check]:
-    """Return what must hold at a cursor's first write: that its subscription still exists.
+    """Return the condition of a cursor's first write: that its subscription still exists.
 
-    A cursor that exists needs no such check: it goes when its subscription does.
+    A cursor that exists needs no such condition, because it is deleted with its subscription.
     """
     if stored.version is not None:
         return ()
@@ -260,9 +261,9 @@ def exists(stored: StoredCursor) -> Sequence[Check]:
 
 
 def used(stored: StoredCursor) -> Sequence[Change]:
-    """Return what must hold, or is changed, where a consumer of this region moves a cursor.
+    """Return the further condition or change where a consumer of this region moves a cursor.
 
-    A subscription that an UPDATE made is this region's own from that move on, whatever moves the cursor later. So the
+    A subscription that an UPDATE made is this region's own from that move on, whatever moves the cursor later. The
     write of its item decides between its first consumer and the sweeper, however many partitions the topic has.
     """
     owner = stored.subscription

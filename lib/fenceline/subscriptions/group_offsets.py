@@ -1,9 +1,9 @@
 """Group offsets: Kafka's view of a subscription's cursors (API.md, "Subscriptions (consumer groups)").
 
-Rule: a commit is one transaction over all its partitions, conditional on every version that was read: all of it or
-nothing. It sets marks, also backwards, and forgets individual acknowledgements.
+Rule: a commit is one transaction over all its partitions, conditional on every version that was read, so that all of it
+or nothing is written. It sets marks, also backwards, and forgets individual acknowledgements.
 
-Not here: what a group has committed (``committed_offsets``), acknowledging and seeking (``cursors``), commits in a
+Not here: a group's committed offsets (``committed_offsets``), acknowledging and seeking (``cursors``), commits in a
 transaction (``transactions.pending_offsets``).
 """
 
@@ -72,17 +72,17 @@ def _commit(context: Context, live: Live, group: str, offsets: Sequence[Committe
         context.runtime.gather([partial(topic.on_due, stored.subscription, stored.partition) for topic, stored in due])
 
 
-# What every commit of a group does, also one in a transaction
+# Steps of every commit of a group, also of one in a transaction
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetTargets:
-    """Where a request's offsets lead, once the caller may commit there.
+    """The partitions of a request's offsets, once the caller may commit there.
 
     Attributes:
         topics: The topics' incarnations, by name.
-        partitions: That of each offset, in their order.
-        checks: What must hold at the write, so that the caller still may.
+        partitions: The partition of each offset, in their order.
+        checks: The conditions of the write under which the caller still may commit.
     """
 
     topics: Mapping[str, LiveTopic]
@@ -145,10 +145,10 @@ def check_range(
 def cursors_of(
     live: LiveTopic, group: str, partitions: Sequence[int]
 ) -> tuple[Sequence[StoredCursor], Sequence[Change]]:
-    """Return the group's cursors on one topic, and what must be made or hold when they are written."""
+    """Return the group's cursors on one topic, and the further changes and conditions of their write."""
     context, topic = live.context, live.topic
     found = cursor_store.find(context, topic.topic_id, group)
-    if found is None:  # its other cursors stay absent, at earliest
+    if found is None:  # the other cursors of the new subscription stay absent, at earliest
         made = new_subscription(context, topic, group)
         return [StoredCursor(made, number) for number in partitions], [creation(made)]
     known = cursor_store.read(context, found, partitions)
@@ -159,7 +159,7 @@ def cursors_of(
 def ending_unknown(attempts: Attempts, group: str) -> Iterator[None]:
     """Report an unknown outcome where an incarnation ends after an unanswered attempt.
 
-    What that attempt committed on the other topics stays.
+    Offsets that the attempt committed on other topics stay.
     """
     try:
         yield

@@ -1,11 +1,11 @@
-"""Heads: many partitions at once, their heads, and which of them have segments after their heads.
+"""Heads: looks at many partitions at once, their heads, and the segments after their heads.
 
 DESIGN.md, "Subscriptions at latest" and "The sweeper's round".
 
 Rule: one call covers many partitions wherever it can. Heads are read a hundred at a time. A run of neighbours without a
-head is covered by one listing of the topic. It skips from each partition that has segments to the next. A key that such
-a listing lacks is as surely absent as one that was looked for alone. Whatever was created before the listing began is
-in it (I4).
+head is covered by one listing of the topic, which skips from each partition that has segments to the next. A key that
+such a listing lacks is as surely absent as one that was looked for alone, because the listing shows every object that
+was created before it began (I4).
 
 Not here: following the log. A partition that has segments after its head is followed by itself (``log.tail``).
 """
@@ -96,7 +96,7 @@ def stable_ends(live: LiveTopic) -> list[int]:
     nexts = {number: 0 if head is None else head.next_offset for number, head in heads.items()}
     open_ = with_segments(context, topic.topic_id, nexts)
     if not live.partition(0).is_young(seen.look):
-        open_ = set(numbers)  # I4: what was absent may have been collected since the heads were read
+        open_ = set(numbers)  # I4: the absent segments may have been collected since the heads were read
     calls = [partial(verified_tail, live.partition(number)) for number in sorted(open_)]
     tails = zip(sorted(open_), context.runtime.gather(calls), strict=True)
     stable = {number: tail.bounds.last_stable_offset for number, tail in tails}

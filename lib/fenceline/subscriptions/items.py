@@ -1,15 +1,14 @@
-"""Subscription items: what each item of a subscription holds, and how ranges are packed.
+"""Subscription items: the stored form of each item of a subscription, and the packing of ranges.
 
 DESIGN.md, "Items" and "Ranges, marks and backlog".
 
-Rule: a subscription's cursors are stored under its own ``subscription_id``, fresh at each creation. So one that is
-created anew shares nothing with an earlier one of its name, nor with an earlier incarnation of its topic. A cursor that
-is absent is at offset 0. Members that this version does not know are kept as they are. Stored: never rename, never
-renumber.
+Rule: a subscription's cursors are stored under its own ``subscription_id``, fresh at each creation, so that a
+subscription shares nothing with an earlier one of its name, nor with an earlier incarnation of its topic. An absent
+cursor is at offset 0. Members that this version does not know are kept unchanged. Stored: never rename, never renumber.
 
-A cursor holds its ranges itself, up to 2,048 of them. More are in chunks, which are items that never change: others,
-with new names, replace them in the write that moves the cursor. So an acknowledgement rewrites a chunk or two, however
-many ranges are open.
+A cursor holds its ranges itself, up to 2,048 of them. More ranges are in chunks, which are items that never change:
+chunks with new names replace them in the write that moves the cursor, so that an acknowledgement rewrites a chunk or
+two, however many ranges are open.
 
 Not here: reading and writing the items (``cursor_store``).
 """
@@ -32,10 +31,10 @@ from fenceline.subscriptions.snapshot_cache import SnapshotCache
 
 
 class Heard(NamedTuple):
-    """What is known of a subscription that another region's UPDATE made."""
+    """The origin of a subscription that another region's UPDATE made."""
 
-    at: int  # ms, of the last UPDATE that named it
-    region: str  # which made it
+    at: int  # ms, when the last UPDATE named it
+    region: str  # the region whose UPDATE made it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,12 @@ class SubscriptionItem(SubscriptionIncarnation):
     """A subscription as it is stored.
 
     Attributes:
-        told: The regions to which an UPDATE has said that the subscription exists.
-        is_active: False if it was created by another region's UPDATE. Then a cursor that never moved is not active.
-        told_at: When that UPDATE was appended, in ms; 0 if it is not known.
-        heard: Which region's UPDATE made it, and when an UPDATE last named it. ``None``: no UPDATE made it, or a caller
-            or a consumer here has used it since. Such a one never expires.
+        told: The regions to which an UPDATE has announced the subscription.
+        is_active: Whether a cursor that never moved is active, which it is not if another region's UPDATE created the
+            subscription.
+        told_at: When the announcing UPDATE was appended, in ms; 0 if it is not known.
+        heard: The region whose UPDATE made it, and when an UPDATE last named it. ``None``: no UPDATE made it, or a
+            caller or a consumer here has used it since, so that it never expires.
     """
 
     version: int = 0
@@ -65,7 +65,7 @@ class SubscriptionItem(SubscriptionIncarnation):
             "subscription_id": self.subscription_id,
             "replicate_subscription_state": self.replicate_subscription_state,
             "created_at": self.created_at,
-            # What says nothing is left out.
+            # Members with their default are left out.
             **({"told": list(self.told)} if self.told else {}),
             **({} if self.is_active else {"active": False}),
             **({"told_at": self.told_at} if self.told_at else {}),
@@ -98,7 +98,7 @@ def subscription_from_item(item: Item) -> SubscriptionItem:
 
 
 class PendingOffset(NamedTuple):
-    """An offset that an open transaction has sent: its outcome decides whether the offset takes effect."""
+    """An offset that an open transaction has sent, and whose effect the transaction's outcome decides."""
 
     producer_epoch: int
     number: int  # in the order in which commits were sent to the cursor
@@ -111,14 +111,14 @@ class CursorItem:
     """A subscription's position in one partition.
 
     Attributes:
-        acknowledged: What is acknowledged individually, above the mark.
-        metadata: That of the commit in force.
+        acknowledged: The offsets above the mark that are acknowledged individually.
+        metadata: The metadata of the commit in force.
         sent: How many commits were sent to the cursor: those of open transactions, and those in force at once.
         settled: The number of the commit in force; it never decreases (I15).
-        is_set: False until the first mark is in force: only transactions have sent an offset.
-        pending: Offsets of open transactions, by producer id. Nothing else follows them (I14).
-        more: Members that this version does not know, kept as they are.
-        cache: What concerns other regions.
+        is_set: Whether a first mark is in force. It is false while only transactions have sent an offset.
+        pending: Offsets of open transactions, by producer id. Nothing else depends on them (I14).
+        more: Members that this version does not know, kept unchanged.
+        cache: The part that concerns other regions.
     """
 
     mark: int = 0  # everything below it is acknowledged
@@ -138,24 +138,25 @@ class CursorItem:
     def committed(self, mark: int, metadata: str = "") -> CursorItem:
         """Return the cursor after a commit that is in force at once; itself if there is nothing to write.
 
-        A commit that repeats the present mark still takes a number while something is pending: it was sent later.
+        A commit that repeats the present mark still takes a number while an offset is pending, because it was sent
+        later than that offset.
         """
         cursor = replace(self, mark=mark, acknowledged=NOTHING, metadata=metadata, is_set=True)
         return self if cursor == self and not self.pending else cursor.numbered()
 
     def with_pending(self, producer_id: int, producer_epoch: int, offset: int, metadata: str) -> CursorItem:
-        """Return the cursor with an offset of an open transaction, instead of what that transaction sent before."""
+        """Return the cursor with an offset of an open transaction, which replaces the transaction's earlier one."""
         number = self.sent + 1
         sent = PendingOffset(producer_epoch, number, offset, metadata)
         return replace(self, sent=number, pending={**self.pending, producer_id: sent})
 
     def ended(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> CursorItem:
-        """Return the cursor after the end of a producer's transaction; itself if nothing of it is pending.
+        """Return the cursor after the end of a producer's transaction; itself if no offset of it is pending.
 
         A committed offset takes effect unless a commit that was sent later is in force (I15).
 
         Args:
-            producer_epoch: That of the markers, so above that of what the transaction has sent.
+            producer_epoch: The epoch of the markers, which is above that of the offsets that the transaction has sent.
         """
         found = self.pending.get(producer_id)
         # model: Transaction, "settle only what is older"
@@ -166,7 +167,8 @@ class CursorItem:
         if not is_commit or found.number <= self.settled:
             return left
         mark, metadata, number = found.offset, found.metadata, found.number
-        # Whether the subscription is replicated was asked when the offset was sent. A tick looks for what is due.
+        # It was checked when the offset was sent whether the subscription is replicated. A tick finds moves that are
+        # due.
         cache = self.cache.moved_here(is_replicated=False).to_be_looked_at()
         return replace(
             left, mark=mark, acknowledged=NOTHING, metadata=metadata, settled=number, is_set=True, cache=cache
@@ -175,8 +177,8 @@ class CursorItem:
     def moved_elsewhere(self, mark: int) -> CursorItem:
         """Return the cursor after another region's UPDATE has moved it forward to ``mark``.
 
-        It takes no number: a pending offset is decided by its transaction alone. What a consumer of this region has
-        acknowledged above the mark, or left pending, is still to be sent.
+        The move takes no number, because a pending offset is decided by its transaction alone. Acknowledgements of a
+        consumer of this region above the mark, and its pending offsets, are still to be sent.
         """
         acknowledged = self.acknowledged.from_(mark)
         is_active = bool(len(acknowledged) or self.pending) and self.cache.is_active is not False
@@ -186,18 +188,18 @@ class CursorItem:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some of a cursor's ranges, in an item of their own, which may still have to be made."""
+    """Some of a cursor's ranges in an item of their own, which may still have to be made."""
 
     chunk_id: str
     ranges: Acknowledged
-    version: int | None = None  # of its item; None: still to be made
+    version: int | None = None  # the version of its item; None: still to be made
 
 
 _CURSOR = ("mark", "metadata", "sent", "settled", "is_set", "pending", "ranges", "chunks", *snapshot_cache.MEMBERS)
 
 
 def cursor_to_value(cursor: CursorItem, chunks: Sequence[Chunk]) -> dict[str, Any]:
-    """Return a cursor's value; ``chunks`` are those that ``lay_out`` returned."""
+    """Return a cursor's value; ``chunks`` are the result of ``lay_out``."""
     return {
         **cursor.more,
         "mark": cursor.mark,
@@ -222,7 +224,7 @@ def cursor_from_value(value: Mapping[str, Any], chunks: Sequence[Chunk]) -> Curs
         value["mark"],
         acknowledged,
         value["metadata"],
-        # Absent in cursors from before transactions.
+        # Absent in cursors of a version without transactions.
         value.get("sent", 0),
         value.get("settled", 0),
         value.get("is_set", True),
@@ -251,7 +253,7 @@ def lay_out(acknowledged: Acknowledged, known: Sequence[Chunk], fresh_id: Callab
         if old is not None and is_kept and not (is_crumb and chunks[-1].version is None):
             chunks.append(old)
             continue
-        # No two neighbours stay so small: a cursor names at most two chunks for each thousand ranges.
+        # Merged, so that a cursor names at most two chunks for each thousand ranges.
         if is_crumb:
             last = chunks.pop().ranges
             part = Acknowledged((*last.starts, *part.starts), (*last.ends, *part.ends))
@@ -294,7 +296,7 @@ def unpack(packed: bytes) -> Acknowledged:
         if byte < _BYTE:
             steps.append(number)
             number = shift = 0
-            # The first offset is far from 0, and the others are near each other: each of them is one byte.
+            # The first offset is far from 0, but the others are near each other, so that each of them is one byte.
             if len(steps) == 1 and packed[at:].isascii():
                 steps += packed[at:]
                 break

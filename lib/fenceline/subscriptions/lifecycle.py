@@ -1,11 +1,12 @@
-"""Lifecycle: how subscriptions are created and deleted (DESIGN.md, "Creating and deleting a subscription").
+"""Lifecycle: the creation and the deletion of subscriptions (DESIGN.md, "Creating and deleting a subscription").
 
-Rule: an item under ``unowned``, the note, names cursors that no subscription has, not yet or no longer. It exists from
-before the first of them is made until the last is gone. So a process that dies while it creates or deletes a
-subscription leaves nothing that is not found again. A creation checks the note in each of its writes, and its last
-write, which makes the subscription, deletes it. So once the sweeper has taken the note over, the creation fails.
+Rule: an item under ``unowned``, the note, names cursors that no subscription has, not yet or no longer. The note exists
+from before the first of these cursors is made until the last is gone, so that a process that dies while it creates or
+deletes a subscription leaves nothing that is not found again. A creation checks the note in each of its writes, and its
+last write, which makes the subscription, deletes the note. So once the sweeper has taken the note over, the creation
+fails.
 
-Not here: what the sweeper deletes by these notes (``sweeper.subscription_expiry``).
+Not here: the sweeper's deletions by these notes (``sweeper.subscription_expiry``).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fenceline.subscriptions.cursor_store import StoredCursor
 from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.subscriptions.items import CursorItem, SubscriptionItem
 
-_TIDY_MS = 10_000  # for a request to delete cursors in; the sweeper deletes the rest
+_TIDY_MS = 10_000  # for which a request deletes cursors; the sweeper deletes the rest
 _TIDY_DELETES = 100_000
 
 
@@ -45,7 +46,7 @@ def creation(made: SubscriptionItem) -> Put:
 
 
 class Advice(NamedTuple):
-    """Where the consumers of a subscription should read; ``None`` ends an earlier advice."""
+    """Advice to the consumers of a subscription where to read; ``None`` ends an earlier advice."""
 
     region: str | None
 
@@ -58,11 +59,11 @@ def ensure(
     replicate_subscription_state: bool | None,
     active_region: Advice | None = None,
 ) -> tuple[SubscriptionItem, bool]:
-    """Create a subscription, or change what is given of the one that exists. Return True with it if it was created.
+    """Create a subscription, or change the given settings of an existing one. Return True with it if it was created.
 
     Raises:
         ContendedError, StoreUnavailableError: Nothing was created or changed.
-        OutcomeUnknownError: It may have been.
+        OutcomeUnknownError: The subscription may have been created or changed.
     """
     tried: set[str] = set()
     attempts = Attempts(live.context.runtime, "the subscription's item")
@@ -77,7 +78,7 @@ def ensure(
                 tried.add(made.subscription_id)
                 _create(live, made, is_latest=is_latest)
                 return made, True
-            if found.subscription_id in tried:  # ours, by an attempt that was not answered
+            if found.subscription_id in tried:  # made by this request, in an attempt that was not answered
                 return found, True
             changed = _advised(_switched(found, replicate_subscription_state), active_region)
             changed = replace(changed, heard=None)  # it is this caller's from now on
@@ -89,7 +90,7 @@ def ensure(
 
 
 def _switched(found: SubscriptionItem, replicate_subscription_state: bool | None) -> SubscriptionItem:
-    """Return the subscription replicated or not. Once it is switched on, the other regions hear of it anew."""
+    """Return the subscription replicated or not. Once replication is on, the other regions hear of it again."""
     if replicate_subscription_state in (None, found.replicate_subscription_state):
         return found
     return replace(
@@ -101,10 +102,10 @@ def _switched(found: SubscriptionItem, replicate_subscription_state: bool | None
 
 
 def _advised(found: SubscriptionItem, advice: Advice | None) -> SubscriptionItem:
-    """Return the subscription with an advice. The other regions hear of it with the next UPDATE, which is due then."""
+    """Return the subscription with an advice, which the other regions get with the next UPDATE, which is then due."""
     if advice is None or advice.region == found.active_region:
         return found
-    number = min(found.active_n + 1, limits.INT64_MAX)  # a higher one would be no number to the other regions
+    number = min(found.active_n + 1, limits.INT64_MAX)  # the other regions refuse a higher number
     return replace(found, active_region=advice.region, active_n=number, told=())
 
 
@@ -132,7 +133,7 @@ def _create(live: LiveTopic, made: SubscriptionItem, *, is_latest: bool) -> None
 def _latest(live: LiveTopic, made: SubscriptionItem) -> list[Put]:
     """Return the cursors of a subscription that begins at the end. A cursor at offset 0 needs none.
 
-    It begins at the last stable offset ("Readers of transactions"): what is committed after it is not lost.
+    It begins at the last stable offset ("Readers of transactions"), so that no record that is committed later is lost.
     """
     return [
         cursor_store.move(live.context, StoredCursor(made, number), CursorItem(end)).cursor
@@ -151,9 +152,9 @@ def delete(live: LiveTopic, name: str) -> None:
     """Delete a subscription, and then its cursors.
 
     Raises:
-        UnknownSubscriptionError: There is none.
-        ContendedError, StoreUnavailableError: It still exists.
-        OutcomeUnknownError: It may still exist.
+        UnknownSubscriptionError: No subscription has the name.
+        ContendedError, StoreUnavailableError: The subscription still exists.
+        OutcomeUnknownError: The subscription may still exist.
     """
     context = live.context
     going: SubscriptionItem | None = None
@@ -167,7 +168,7 @@ def delete(live: LiveTopic, name: str) -> None:
                     raise
                 return  # deleted by an attempt that was not answered, or by another request
             if going is not None and going.subscription_id != found.subscription_id:
-                return  # deleted, and created anew since
+                return  # deleted, and created again since
             going = found
             end(context, found)
             return
@@ -182,13 +183,13 @@ def end(context: Context, found: SubscriptionItem) -> None:
         NoAnswer: It may still exist.
     """
     note = _note(context, found)
-    # From this write on the subscription does not exist, and the note names what is left of it.
+    # From this write on the subscription does not exist, and the note names its remaining cursors.
     context.items.write([Delete(keys.subscription_item(found.topic_id, found.name), found.version), note])
     _tidy(context, found, note)
 
 
 def _tidy(context: Context, gone: SubscriptionItem, note: Put) -> None:
-    """Delete the cursors that the note names, and then the note. What is left of them is the sweeper's."""
+    """Delete the cursors that the note names, and then the note. The sweeper deletes those that are left."""
     budget = Budget(context, context.runtime.monotonic_ms() + _TIDY_MS, _TIDY_DELETES)
     with suppress(StoreFact):
         if delete_cursors(context, gone.topic_id, gone.subscription_id, gone.name, budget):
@@ -199,7 +200,7 @@ def _tidy(context: Context, gone: SubscriptionItem, note: Put) -> None:
 
 
 def delete_cursors(context: Context, topic_id: str, subscription_id: str, name: str, budget: Budget) -> bool:
-    """Delete a subscription's cursors, then its chunks, which only a cursor's write makes. Return True if all went."""
+    """Delete a subscription's cursors, then its chunks, which only its writes make. Return True if none is left."""
     for partition, prefix in (
         (keys.cursor_items(name), keys.cursors_prefix(topic_id, subscription_id)),
         (keys.chunk_items(subscription_id), ""),

@@ -1,8 +1,7 @@
-"""Read: gives the records that a subscription has not acknowledged (API.md, "Subscriptions (consumer groups)").
+"""Read: returns the records that a subscription has not acknowledged (API.md, "Subscriptions (consumer groups)").
 
-Rule: it reads as Read does, from the mark or a place after it. What was acknowledged before the request arrived is not
-in the answer. After a wait, what was acknowledged during the wait is not in it, either. A page of which nothing is left
-is followed by the next one.
+Rule: pages are read as without a subscription, from the mark or an offset after it. The answer has no record that was
+acknowledged before the request arrived, or during its wait. If no record of a page is left, the next page is read.
 
 Not here: reading without a subscription (``read.reader``).
 """
@@ -38,12 +37,12 @@ def read_unacknowledged(
     """Return a page of records.
 
     Args:
-        request: Its ``offset`` is where to start; ``None`` is the mark.
+        request: Its ``offset`` is the start; ``None`` is the mark.
         judge: Raises if the caller may not read; called at the start and before the answer.
         held: As ``PartitionReader`` calls it, with the partition.
 
     Raises:
-        UnknownSubscriptionError: There is none.
+        UnknownSubscriptionError: No subscription has the name.
         OffsetOutOfRangeError: ``offset`` lies below the mark or outside [log start, next offset].
     """
     partition, runtime = live.partition(number), live.context.runtime

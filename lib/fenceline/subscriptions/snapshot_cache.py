@@ -1,15 +1,15 @@
-"""The part of a cursor that concerns regions: snapshots that its mark will pass, and what is due to be sent of it.
+"""The part of a cursor that concerns regions: snapshots that its mark will pass, and the move that is due to be sent.
 
 DESIGN.md, "Cursors in several regions".
 
-Rule: these functions are pure. A snapshot is due once the mark has passed it: no data record lies between the mark and
-the snapshot's local offset. The write that moves the mark also notes what is due (I23). A mark that moves backwards
-sends nothing.
+Rule: these functions are pure. A snapshot is due once the mark has passed it, so that no data record lies between the
+mark and the snapshot's local offset. The write that moves the mark also notes the snapshot as due (I23). A mark that
+moves backwards sends nothing.
 
-Rule: a cursor remembers up to 30 snapshots. Above that, one between two others goes: the one whose neighbours are
-closest together. So a mark that lags has places all over its backlog. Stored: never rename.
+Rule: a cursor remembers up to 30 snapshots. Above that, one between two others goes, the one whose neighbours are
+closest together, so that a mark that lags has snapshots all over its backlog. Stored: never rename.
 
-Not here: where a mark is (``cursors``), and how what is due is sent (``regions.announce_subscriptions``).
+Not here: moving a mark (``cursors``), and sending due moves (``regions.announce_subscriptions``).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fenceline.log.region_state import CompletedSnapshot
 LAGGING_SNAPSHOTS = 16  # considered at once for a mark that passes none of them
 
 
-_PAIR_BYTES = 40  # of a name and a pair in an item, beside the name and the topic id
+_PAIR_BYTES = 40  # a name and a pair in an item, without the name and the topic id
 
 
 class CachedSnapshot(NamedTuple):
-    """A snapshot as a cursor remembers it. Origins of which nothing is missing here are left out of ``starts``."""
+    """A snapshot as a cursor remembers it. ``starts`` has only the origins of which records are missing here."""
 
     snapshot_id: str
     local: int
@@ -38,7 +38,7 @@ class CachedSnapshot(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return about how many bytes of an item it takes, rather too many."""
+        """Return about how many bytes the snapshot takes in an item, rather too many."""
         pairs = [*self.positions.items(), *self.starts.items()]
         named = sum(len(region.encode()) + len(topic_id) + _PAIR_BYTES for region, (topic_id, _) in pairs)
         return named + len(self.snapshot_id) + _PAIR_BYTES
@@ -46,13 +46,13 @@ class CachedSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCache:
-    """What a cursor of a replicated subscription remembers.
+    """The memory of a cursor of a replicated subscription.
 
     Attributes:
-        snapshots: Those that the mark has not passed, by local offset.
+        snapshots: The snapshots that the mark has not passed, by local offset.
         seen: The local offset of the newest snapshot that was considered; 0 to consider all of them.
-        due: The newest snapshot that the mark has passed, until an UPDATE says so.
-        update_sent: No snapshot with a local offset up to this one becomes due any more.
+        due: The newest snapshot that the mark has passed, until an UPDATE for it is in the log.
+        update_sent: No snapshot with a local offset up to this one becomes due again.
         is_active: Whether a consumer of this region moved the cursor last, and no UPDATE; ``None`` if neither did.
     """
 
@@ -106,18 +106,18 @@ class SnapshotCache:
         return replace(self, is_active=True)
 
     def to_be_looked_at(self) -> SnapshotCache:
-        """Return the cache with all snapshots to be considered anew: the mark moved, and nothing was noted for it."""
+        """Return the cache with all snapshots to be considered again, because the mark moved without a note."""
         return replace(self, seen=0) if self.seen else self
 
     def moved_elsewhere(self, mark: int, *, is_active: bool) -> SnapshotCache:
-        """Return the cache after another region's UPDATE moved the mark: what it has passed is not sent in turn."""
+        """Return the cache after another region's UPDATE moved the mark. Snapshots that it has passed are not sent."""
         due = self.due if self.due is not None and self.due.local > mark else None
         left = tuple(one for one in self.snapshots if one.local > mark)
         sent = max(self.update_sent, mark)
         return replace(self, snapshots=left, due=due, update_sent=sent, is_active=is_active)
 
     def sent(self, snapshot_id: str) -> SnapshotCache:
-        """Return the cache once an UPDATE for this snapshot is in the log; itself if another is due by now."""
+        """Return the cache once an UPDATE for this snapshot is in the log; itself if another one is due by now."""
         if self.due is None or self.due.snapshot_id != snapshot_id:
             return self
         return replace(self, due=None)
@@ -129,7 +129,7 @@ NOTHING = SnapshotCache()
 def spread(snapshots: Sequence[CachedSnapshot]) -> Sequence[CachedSnapshot]:
     """Return at most 30 of the snapshots: the first, the last, and those between that lie farthest apart.
 
-    With very many regions there are fewer, so that the cursor's item has room for what else it holds.
+    With very many regions there are fewer, so that the cursor's item has room for its other members.
     """
     if len(snapshots) <= 2:
         return snapshots
@@ -151,7 +151,7 @@ MEMBERS = ("snapshots", "seen", "due", "update_sent", "active")
 
 
 def to_value(cache: SnapshotCache) -> dict[str, Any]:
-    """Return the members of a cursor's value. One that says nothing is left out."""
+    """Return the members of a cursor's value, without those that have their default."""
     value = {
         "snapshots": [_to_list(one) for one in cache.snapshots],
         "seen": cache.seen,
@@ -163,7 +163,7 @@ def to_value(cache: SnapshotCache) -> dict[str, Any]:
 
 
 def from_value(value: Mapping[str, Any]) -> SnapshotCache:
-    """Return what ``to_value`` made. A cursor from before regions says nothing."""
+    """Return the cache that ``to_value`` stored; an empty one for a cursor of a version without regions."""
     if not any(name in value for name in MEMBERS):
         return NOTHING
     due = value.get("due")

@@ -2,18 +2,17 @@
 
 DESIGN.md, "When objects may go" and "Compaction".
 
-Rule: only what no process can need is deleted. In a topic that was not deleted, a segment goes when its end is at or
-below the log start and the checkpoint. It must also be at or below a ``state/`` object that is ``gc_grace`` old. The
-``state/`` object was made after the log start in it was durable. So for at least the object's age every process could
-have known of that log start. Age is a difference of two times of the object store's own clock: no clock of a process
-can shorten it.
+Rule: only objects that no process can need are deleted. In a topic that was not deleted, a segment goes when its end is
+at or below the log start, the checkpoint, and a ``state/`` object that is ``gc_grace`` old. Because the ``state/``
+object was made after the log start in it was durable, every process could have known of that log start for at least the
+object's age. Age is a difference of two times of the object store's own clock, so no clock of a process can shorten it.
 
-The order is by offset, segments before ``state/`` objects. The newest ``state/`` object that counts is never deleted.
-So a rebuild, which begins at the newest ``state/`` object of all, finds it and every segment after it at any moment. A
-search for an offset that is kept finds its segment, since all that is missing lies below. A run that dies has deleted a
-part of what may go, and the next run deletes the rest. Two concurrent runs delete the same.
+The order is by offset, segments before ``state/`` objects. The newest ``state/`` object that counts is never deleted,
+so a rebuild, which begins at the newest ``state/`` object of all, finds it and every segment after it at any moment. A
+search for an offset that is kept finds its segment, because all missing segments lie below. A run that dies has deleted
+a part of the objects that may go, and the next run deletes the rest. Two concurrent runs delete the same.
 
-Not here: what is left of a deleted topic (``deleted_topics``), which files of a compacted view are stale
+Not here: the remains of a deleted topic (``deleted_topics``), the choice of stale files of compacted views
 (``compaction.compact``), deletions under a budget (``log.deletes``).
 """
 
@@ -31,7 +30,7 @@ from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items, delete_objects
 from fenceline.log.partition import Partition
 from fenceline.log.replay import newest_state, write_state
-from fenceline.log.store_clock import store_now as store_now  # what a run of the sweeper collects by
+from fenceline.log.store_clock import store_now as store_now  # the clock by which a run of the sweeper collects
 from fenceline.model.topic import Topic
 from fenceline.ports import ObjectSummary
 
@@ -52,8 +51,8 @@ def keep_state(
     """Make the object under ``state/`` for the log start, at most once in 10 minutes. Return True if one was made.
 
     Args:
-        states: What ``list_states`` returned.
-        is_over: True if the work should stop; a later call resumes it.
+        states: The result of ``list_states``.
+        is_over: Returns True if the work should stop; a later call resumes it.
 
     Raises:
         CorruptLogError: The log is damaged.
@@ -79,7 +78,7 @@ def keep_state(
     except CorruptLogError:
         if newest == newest_state(context, topic.topic_id, partition.partition):
             raise
-        # Another run has made one. This run was frozen, and what it read was collected.
+        # Another run has made the object. This run was frozen, and the segments that it read were collected.
         return False
     return newest is None or reached > keys.parse_state_key(newest.key)[2]
 
@@ -94,10 +93,10 @@ def collect_partition(
     store_now_ms: int,
     budget: Budget,
 ) -> None:
-    """Delete what lies below the newest ``state/`` object that is old enough.
+    """Delete the objects below the newest ``state/`` object that is old enough.
 
     Args:
-        head: Read at any time before: its log start and checkpoint stay true.
+        head: A head that was read at any time before, because its log start and checkpoint stay true.
 
     Raises:
         Unavailable, NoAnswer: A store failed. Some of the deletions may have happened.
@@ -121,9 +120,9 @@ def collect_partition(
 
 
 def _segments_below(context: Context, topic_id: str, partition: int, end: int, *, is_end_of_segment: bool) -> list[str]:
-    """Return the first segments that end at or below ``end``, late creates among them: their bases are true ones, too.
+    """Return the first segments that end at or below ``end``, also late creates, whose bases are true ones, too.
 
-    The next segment's base shows where a segment ends. Where the last one ends, the checkpoint shows.
+    The next segment's base shows where a segment ends. The checkpoint shows where the last one ends.
     """
     going: list[str] = []
     for limit in (2, limits.LIST_MAX):  # mostly there are none, and two lines show that
@@ -137,13 +136,13 @@ def _segments_below(context: Context, topic_id: str, partition: int, end: int, *
 
 
 def _delete_aborted(context: Context, topic_id: str, partition: int, end: int, budget: Budget) -> None:
-    """Delete the items of aborted transactions that ended below ``end``: no reader reads there."""
+    """Delete the items of aborted transactions that ended below ``end``, because no reader reads there."""
     sort = keys.partition_items(topic_id, partition)
     while True:
         found = context.items.query(sort, prefix=keys.ABORTED_SORT, limit=limits.TRANSACTION_ITEMS_MAX)
         ended = [(item, aborted_from_value(item.value)) for item in found]
         going = [(item, aborted) for item, aborted in ended if aborted.last_offset < end]
-        # Second items first: from the others a later run learns which there are.
+        # Second items first, because a later run finds them by the others.
         seconds = [key for _, aborted in going for key, _ in aborted_items(topic_id, partition, aborted)[1:]]
         items = [*context.items.get(seconds).values()] if seconds else []
         if not going or not delete_items(context, [*items, *(item for item, _ in going)], budget):

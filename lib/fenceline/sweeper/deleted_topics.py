@@ -2,24 +2,24 @@
 
 DESIGN.md, "Deleted topics" and "Topic objects".
 
-Rule: the incarnation's item under ``gone`` and its topic objects outlive everything else. So a process that looks only
-at the items, or only at the objects, knows that the incarnation is over. The steps are:
+Rule: the incarnation's item under ``gone`` and its topic objects outlive everything else, so that a process that looks
+only at the items, or only at the objects, knows that the incarnation is over. The steps are:
 
-1. The first run that meets the item notes the store's time.
+1. The first run that finds the item notes the store's time.
 2. After ``gc_grace``, by the store's clock, a run deletes all but the topic objects.
-3. After another ``gc_grace`` a run looks again: creates of processes that were frozen meanwhile may have landed.
-4. Only if that run finds nothing, the topic objects but the newest go, and then the item.
+3. After another ``gc_grace`` a run looks again, because creates of processes that were frozen meanwhile may have
+landed. 4. Only if that run finds nothing, the topic objects except the newest go, and then the item.
 
-The newest topic object is DELETE's mark. It stays for good, a few hundred bytes. So no topic object that a process
+The newest topic object is DELETE's mark. It stays for good, a few hundred bytes, so that no topic object that a process
 makes after a sleep of any length can revive the name in a rebuild.
 
-What lands later still is an orphan: an object of an incarnation that has the mark, and no item. A thorough round finds
-orphans among the objects. That no item names an incarnation is never enough. Its items may be lost, and its objects are
-then all that is left of it.
+An object that lands later still is an orphan: its incarnation has the mark, and no item. A thorough round finds orphans
+among the objects. That no item names an incarnation is never enough, because its items may be lost, so that its objects
+are all that is left of it.
 
 Items that a process wrote after so long a sleep are not found in this way. A partition's first checkpoint is not among
-them (``log.checkpoint``), nor is its round (``append.combining.round_item``). An offer may be: it stays, 16 KiB at
-most.
+them (``log.checkpoint``), nor is its round (``append.combining.round_item``). An offer may be among them, and stays, 16
+KiB at most.
 
 Not here: DELETE itself (``service.topic_deletion``).
 """
@@ -68,15 +68,15 @@ def collect_incarnation(context: Context, gone: Item, *, store_now_ms: int, budg
 
 
 def _note(context: Context, gone: Item, *, is_emptied: bool) -> None:
-    """Begin to wait, from now on: the run may have begun before the incarnation ended."""
+    """Begin to wait from now on, because the run may have begun before the incarnation ended."""
     value = {**gone.value, "since": store_now(context), "is_emptied": is_emptied}
     context.items.write([Put(gone.key, value, gone.version + 1, gone.version)])
 
 
 def _delete_topic_objects(context: Context, topic_id: str, budget: Budget) -> bool:
-    """Delete the topic objects but the newest, DELETE's mark. Return True if all of them went.
+    """Delete the topic objects except the newest, DELETE's mark. Return True if all of them went.
 
-    A rebuild must never find another topic object without the mark: so they go by number, and the mark stays.
+    They go by number, and the mark stays, because a rebuild must never find another topic object without the mark.
     """
     while len(listed := context.objects.list(keys.topic_prefix(topic_id), limit=limits.LIST_MAX)) > 1:
         if not delete_objects(context, [line.key for line in listed[:-1]], budget):
@@ -109,7 +109,7 @@ def _is_empty(context: Context, gone: Item, budget: Budget) -> bool:
 
 
 def collect_orphans(context: Context, after: str, budget: Budget) -> str | None:
-    """Delete what landed after its incarnation was collected, among the keys after ``after``.
+    """Delete objects that landed after their incarnation was collected, among the keys after ``after``.
 
     Returns:
         The key to continue after; ``None`` at the end.
@@ -132,9 +132,9 @@ def collect_orphans(context: Context, after: str, budget: Budget) -> str | None:
 
 
 def _collect_topic_objects(context: Context, after: str, budget: Budget) -> str | None:
-    """Delete topic objects that landed beside a mark, among the keys after ``after``.
+    """Delete topic objects that landed after a mark, among the keys after ``after``.
 
-    Marks by themselves are many, and cost one listing for a thousand.
+    Marks alone are many, and cost one listing for a thousand.
 
     Returns:
         The key to continue after; ``None`` at the end.
@@ -148,7 +148,7 @@ def _collect_topic_objects(context: Context, after: str, budget: Budget) -> str 
                 _delete_topic_objects(context, topic_id, budget)
         if len(listed) < limits.LIST_MAX:
             return None
-        # The last incarnation may continue on the next page: that page begins with it, unless it fills this one.
+        # The last incarnation may continue on the next page, which begins with it, unless it fills this one.
         last = keys.parse_topic_id(listed[-1].key)
         after = f"{keys.TOPIC_PREFIX}{last}" if len(counts) > 1 else listed[-1].key
     return None
@@ -157,8 +157,9 @@ def _collect_topic_objects(context: Context, after: str, budget: Budget) -> str 
 def _is_over(context: Context, topic_id: str) -> bool:
     """Return True if an incarnation is over and forgotten: it has DELETE's mark, and no item names it.
 
-    An incarnation without a topic object is left alone, and so is one whose newest is no mark or can't be read. Nothing
-    shows that it is over, and without its items a rebuild has only its objects. ``fenceline verify`` reports it.
+    An incarnation without a topic object is left alone, and so is one whose newest is no mark or can't be read, because
+    nothing shows that it is over, and without its items a rebuild has only its objects. ``fenceline verify`` reports
+    it.
     """
     newest = newest_object(context, topic_id)
     try:

@@ -1,8 +1,8 @@
 """Offer expiry: deletes the offers that their processes left behind ("Combining").
 
-Rule: an offer is deleted an hour after it was made, when no process has bound it for long. Its deletion decides
-nothing: a caller whose offer is gone is answered that its outcome is not known. Offers exist only in partitions that
-have a round, and the round goes with the topic.
+Rule: an offer is deleted an hour after it was made, long after the last time at which a process may bind it. The
+deletion decides nothing, because a caller whose offer is gone is answered that the outcome is unknown. Offers exist
+only in partitions that have a round, and the round goes with the topic.
 
 Not here: withdrawal, which proves that an offer was not committed (``append.combining.own_offers``).
 """

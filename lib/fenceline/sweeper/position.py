@@ -1,7 +1,7 @@
-"""Position: the item that says where in its round the next run of the sweeper, in any process, continues.
+"""Position: the item with the place in the round at which the next run of the sweeper, in any process, continues.
 
-Rule: it is a hint. Two concurrent runs sweep the same twice, and one of their positions stays. Only one thing depends
-on it: that a round comes to its end.
+Rule: the position is a hint. Two concurrent runs sweep the same twice, and one of their positions stays. Only the end
+of a round depends on it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SweepPosition:
         self._value: dict[str, Any] = {}
         self.place = SweepStage.END
         self.after = ""  # the last key that is done in this place
-        self.partition = 0  # of the topic after ``after``: the first that is not done
+        self.partition = 0  # the first that is not done in the topic after ``after``
         self.is_thorough = False
         self.has_producer_ids = False  # False: no producer id was given before this run, so no transactional id was
 
@@ -80,7 +80,7 @@ class SweepPosition:
         return True
 
     def begin_round(self, store_now_ms: int, *, is_thorough: bool) -> None:
-        """Begin a round. It is thorough if the caller says so, or if the last thorough round is long ago."""
+        """Begin a round, a thorough one if the caller wants it, or if the last thorough round is long ago."""
         last_ms = self._value.get("thorough_at")
         is_due = last_ms is None or store_now_ms - last_ms >= limits.SWEEP_THOROUGH_MS
         self.is_thorough = is_thorough or is_due
@@ -96,7 +96,7 @@ class SweepPosition:
         """Leave the position to the next run.
 
         Raises:
-            VersionMoved: Another run has left its own.
+            VersionMoved: Another run has left its own position.
             Unavailable, NoAnswer: The item store failed. The next run may begin where this one did.
         """
         self._write()

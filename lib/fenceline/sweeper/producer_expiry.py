@@ -2,15 +2,14 @@
 
 DESIGN.md, "Idempotence".
 
-Rule: an item is deleted only where every request is judged the same without it as with it. That is so for three
-reasons:
+Rule: an item is deleted only where every request is judged the same without it as with it, for three reasons:
 
-* The item was folded to the log's end, so it is all that was known of the producer.
-* It has lapsed by any clock, so what the producer sends next is judged as an unknown producer's.
+* The item was folded to the log's end, so it has all that was known of the producer.
+* It has lapsed by any clock, so the producer's next batch is judged as an unknown producer's.
 * It is deleted at exactly the version that was read, so a producer that came back meanwhile keeps its item.
 
 A process that has the state in memory judges by the same lapse. Its next checkpoint finds the item gone, and makes it
-anew.
+again.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ def expire_producers(partition: Partition, *, expiration_ms: int, now_ms: int, b
     """Delete the items of lapsed producers.
 
     Args:
-        partition: Its state was just brought to the log's end, and its items to the state.
-        now_ms: The clock by which they lapse.
+        partition: A partition whose state was just brought to the log's end, and whose items to the state.
+        now_ms: The clock by which states lapse.
 
     Raises:
         Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.

@@ -1,4 +1,4 @@
-"""The report of one run of the sweeper: counts, and what went wrong.
+"""The report of one run of the sweeper: counts, and problems.
 
 Rule: numbers and texts only. Schedules log it, and metrics are made of it.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class SweepReport:
-    """What one run did."""
+    """The report of one run."""
 
     is_whole: bool = False  # False: the next run continues where this one stopped
     is_thorough: bool = False
@@ -20,7 +20,7 @@ class SweepReport:
     log_starts: int = 0  # moved by retention
     states: int = 0  # objects made under state/
     compactions: int = 0
-    transactions: int = 0  # ended, since they were due
+    transactions: int = 0  # ended, because they were due
     transactions_overdue: int = 0  # due for 5 minutes, and not ended by this run either
     transactions_ahead: int = 0  # open, with a time that the store's clock has not shown yet: see ``problems``
     transactions_hanging: int = 0  # open in a partition, and no coordinator will end them: see ``problems``

@@ -3,19 +3,19 @@
 DESIGN.md, "Retention by age" and "What a wrong clock does".
 
 Rule: a segment goes whole, and no segment goes that a walk from the oldest one would keep. By size a segment goes when
-at least ``retention.bytes`` are kept without it, as in Kafka. By age it goes when two clocks say that it was appended
-more than ``retention.ms`` ago. These are ``appended-at``, by its appender's clock, and Last-Modified, by the object
+at least ``retention.bytes`` are kept without it, as in Kafka. By age a segment goes when two clocks say that it was
+appended more than ``retention.ms`` ago: ``appended-at``, by its appender's clock, and Last-Modified, by the object
 store's own. The first segment that either clock calls young ends the walk, whatever lies after it.
 
-Counters only grow along the log, so the walk by size is a binary search. Clocks do not: an appender's may be years
-slow, or years ahead. So the walk by age looks at each segment that goes. One run makes a bounded number of reads, and
+The walk by size is a binary search, because counters only grow along the log. The walk by age looks at each segment
+that goes, because an appender's clock may be years slow, or years ahead. One run makes a bounded number of reads, and
 the next run continues from the new log start. A listing gives Last-Modified for a thousand segments. A segment's
 ``appended-at`` takes a read, which is made only where Last-Modified is old and the segment is not remembered.
 
 The last segment may go, too, as Kafka's active one does. The log is then empty, and its offsets continue. Nothing at or
-beyond the last stable offset goes: an open transaction keeps all of itself.
+beyond the last stable offset goes, so that an open transaction is kept whole.
 
-Not here: the log start is moved by ``sweep``; this module reads, and changes nothing.
+Not here: moving the log start (``sweep``); this module reads, and changes nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fenceline.read.time_search import base_of, known_metadata, metadata_of
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a topic's configuration keeps; -1 is everything."""
+    """The age and size that a topic's configuration keeps; -1 is everything."""
 
     ms: int
     bytes: int
@@ -47,7 +47,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time, by each of the clocks that segments age by."""
+    """The time by each of the two clocks that give segments their age."""
 
     ms: int  # compared with ``appended-at``
     store_ms: int  # the object store's own
@@ -75,7 +75,7 @@ class Segments(Protocol):
 
     @property
     def reads(self) -> int:
-        """Return how many segments were read so far to learn when they were appended."""
+        """Return how many segments were read so far for the times when they were appended."""
 
     def base(self, offset: int) -> int:
         """Return the base of the segment that holds ``offset``."""
@@ -91,7 +91,7 @@ class Segments(Protocol):
 
 
 def retention_of(topic: Topic) -> Retention | None:
-    """Return what the topic keeps; ``None`` where retention deletes nothing."""
+    """Return the topic's retention; ``None`` where retention deletes nothing."""
     kept = Retention(topic.setting("retention.ms"), topic.setting("retention.bytes"))
     if not topic.is_retained or kept == Retention(-1, -1):
         return None
@@ -110,10 +110,9 @@ def retained_from(
     """Return where the log start should be: the base of a segment, the log's end, or where it is.
 
     Args:
-        head: The log as far as the checkpoint; retention never goes beyond that.
-        reads_max: About how many segments are read for their age. After so many, or when ``is_over`` returns True,
-            the walk
-        stops. It then returns the base that it has reached, and the next call continues from there.
+        head: The log up to the checkpoint, beyond which retention never goes.
+        reads_max: About how many segments are read for their age. After so many, or when ``is_over`` returns True, the
+            walk stops, and returns the base that it has reached. The next call continues from there.
     """
     log_start, end = head.log_start, head.state.next_offset
     stable = head.state.last_stable_offset(log_start)
@@ -144,7 +143,7 @@ def _is_old(now_ms: int, since: int, kept: Retention) -> bool:
 
 def _first_kept_by_size(segments: Segments, goes: Callable[[int], bool], low: int, end: int) -> int:
     """Return the first base in (low, end) that stays, else ``end``. The segment at ``low`` goes."""
-    # A segment that begins at ``high`` stays. Else it is the end.
+    # A segment that begins at ``high`` stays, unless ``high`` is the end.
     high = end
     while True:
         middle = (low + high) // 2
@@ -191,13 +190,14 @@ def _first_kept_by_age(
     except Unavailable:
         if reached == base:
             raise
-        # What was read counts: else one failing read in thousands would stop the walk in run after run.
+        # The segments before a failing read count, because otherwise one failure in thousands of reads would stop the
+        # walk in run after run.
         return reached
     return end
 
 
 def _chunks(segments: Segments, base: int, end: int) -> Iterator[Sequence[Listed]]:
-    """Yield the segments in [base, end): the first alone, since mostly it stays, then as many as are read at once.
+    """Yield the segments in [base, end): the first alone, because mostly it stays, then as many as are read at once.
 
     Raises:
         Unavailable: The first one was deleted meanwhile.
@@ -218,9 +218,7 @@ def _chunks(segments: Segments, base: int, end: int) -> Iterator[Sequence[Listed
 
 
 class Followed:
-    """The times at which the segments that a run has followed were appended: 16 bytes each, for more than the cache
-    keeps.
-    """
+    """The times at which segments were appended that a run has followed: 16 bytes each, more than the cache keeps."""
 
     def __init__(self) -> None:
         self._bases, self._times = array("q"), array("q")

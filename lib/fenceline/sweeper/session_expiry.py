@@ -4,7 +4,7 @@ DESIGN.md, "The list of what is to be fenced" and "Fencing".
 
 Rule: an ended session is remembered for at least a day, by any clock, and a severed one until it is fenced everywhere.
 Each item is deleted at exactly the version that was read, so a session or producer that came back meanwhile keeps it. A
-producer's record outlives its session until a thorough round meets it. An incarnation's records go with the
+producer's record outlives its session until a thorough round finds it. An incarnation's records go with the
 incarnation.
 """
 
@@ -24,7 +24,7 @@ from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items
 from fenceline.log.partition import Partitions
 
-# Takes the name of what is swept, and reports what goes wrong within.
+# Takes the name of the swept thing, and reports problems within.
 Reporting: TypeAlias = Callable[[str], AbstractContextManager[None]]
 
 
@@ -32,7 +32,7 @@ def sweep_sessions(context: Context, after: str, *, now_ms: int, budget: Budget,
     """Finish the fences of severed sessions, and delete those that ended long ago, after the id ``after``.
 
     Args:
-        reporting: Reports what goes wrong with one severed session, whose partition may be damaged, and continues.
+        reporting: Reports the problem of one severed session, whose partition may be damaged, and continues.
 
     Returns:
         The id to continue after; ``None`` at the end.
@@ -52,7 +52,7 @@ def sweep_sessions(context: Context, after: str, *, now_ms: int, budget: Budget,
                     return after or shard
                 with reporting(f"severed session_id={session.session_id[:8]}"):
                     fence_markers.finish_all(Partitions(context), [session])
-                # The next run continues also after a session that can't be fenced: it delays no other.
+                # The next run continues after this session, too, so that one that can't be fenced delays no other.
                 after = session.session_id
         after = ""
     return None

@@ -3,14 +3,14 @@
 DESIGN.md, "Creating and deleting a subscription".
 
 Rule: a subscription that another region's UPDATE made expires 30 days after an UPDATE last named it. It stays if a
-caller or a consumer here has used it: their writes clear ``heard``. The region where it was made names it each week. So
-what is left of a region that is gone, or that named what it liked, goes.
+caller or a consumer here has used it, because their writes clear ``heard``. The region where it was made names it each
+week, so only subscriptions of a region that is gone, or that made names up, expire.
 
 Rule: a note is an item that names cursors without a subscription (``subscriptions.lifecycle``). The sweeper takes a
 note over by one write before it deletes the cursors. A creation that is still under way checks its note in each of its
 writes, and fails from then on.
 
-Not here: what DELETE of a subscription deletes itself (``subscriptions.lifecycle``).
+Not here: the deletions by DELETE of a subscription (``subscriptions.lifecycle``).
 """
 
 from __future__ import annotations

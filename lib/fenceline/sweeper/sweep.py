@@ -10,22 +10,22 @@ Rule: each partition goes through these steps in this order:
 4. The ``state/`` object of the log start is made.
 5. Objects go, only ``gc_grace`` after that.
 
-Each step is durable, and harmless beside appends, readers and another sweeper. Each finds by itself what the step
-before has left: a run may die anywhere.
+Each step is durable, and harmless to appends, readers and another sweeper. Each step finds by itself the rest of the
+step before, because a run may die anywhere.
 
 A round sees the head of every partition, a hundred in a call. These reads are its looks at the items, too. A partition
-is passed if its head says that nothing is due, and no segment lies after it. Of neighbouring partitions without a head,
-one listing shows which have segments.
+is passed if its head says that nothing is due, and no segment lies after its head. One listing shows which neighbouring
+partitions without a head have segments.
 
 A round goes once over everything: deleted topics, then topics and their partitions by name. It may take several runs.
 The position says where the next run continues, and losing it costs a repetition. Once an hour a round is thorough: it
 also looks for lapsed producers, ended sessions, every transaction, expired transactional ids, old offers, and orphans.
 
-What goes wrong with one partition is reported, and delays nothing else. Nor does a compaction in which a run dies:
-before it begins, the position after that partition is saved.
+A problem with one partition is reported, and delays nothing else. Nor does a compaction in which a run dies, because
+the position after its partition is saved before it begins.
 
-Not here: what may go (``collect``, ``deleted_topics``, the ``*_expiry`` modules) and where a log start should be
-(``retention``).
+Not here: the choice of objects and items that may go (``collect``, ``deleted_topics``, the ``*_expiry`` modules), and
+of a log start (``retention``).
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def sweep(
 
     Args:
         deletes_max: How many objects and items are deleted at most.
-        is_thorough: Make a round that begins now thorough, whenever the last thorough one was.
-        pause_ms: Do nothing, and return ``None``, if any process began a run less than so long ago.
+        is_thorough: Whether a round that begins now is thorough, whenever the last thorough one was.
+        pause_ms: If any process began a run less than so long ago, do nothing, and return ``None``.
 
     Raises:
         FencelineError: A store could not be asked for its time, or for the position. Nothing was done.
@@ -87,7 +87,7 @@ def sweep(
     store_now_ms = collect.store_now(context)
     run = _Run(log, cursor, budget, store_now_ms)
     if not cursor.is_at_end:
-        # This ends the round that the last run left. What that run could not finish comes up again at once.
+        # This ends the round that the last run left. The work that it could not finish comes up again at once.
         run.go_on()
     if cursor.is_at_end:
         cursor.begin_round(store_now_ms, is_thorough=is_thorough)
@@ -106,9 +106,9 @@ class _Run:
         self._store_now_ms = store_now_ms
         self._began_at = cursor.position
         self._half_ms = (log.context.runtime.monotonic_ms() + budget.until_ms) // 2
-        self._bare = "", 0, 0  # (topic id, first, end): these partitions have no segment
+        self._bare = "", 0, 0  # (topic id, first, end) of partitions without a segment
         self._is_put_off = False  # True: the next run begins with a compaction that was put off
-        # Data is old when both clocks say so: one that is wrong by years deletes nothing.
+        # Data is old when both clocks say so, so that one that is wrong by years deletes nothing.
         self._now_ms = min(store_now_ms, log.context.runtime.now_ms())
         self.report = SweepReport()
         self._transactions = TransactionMeetings(
@@ -135,7 +135,7 @@ class _Run:
                 self._cursor.go_on(place.following)
 
     def end(self) -> SweepReport:
-        """Leave the position to the next run, and return what this run did."""
+        """Leave the position to the next run, and return the report of this run."""
         report = self.report
         with self._reporting("position"):
             self._cursor.save()
@@ -145,13 +145,13 @@ class _Run:
 
     @contextmanager
     def _reporting(self, where: str) -> Iterator[None]:
-        """Report what goes wrong with one thing, so that the run continues with the next."""
+        """Report a problem with one thing, so that the run continues with the next."""
         try:
             yield
         except StaleTopicId:
             return  # left to a later run, under ``gone``
         except VersionMoved:
-            return  # another process was faster: left to the next run
+            return  # another process was faster, so the rest is left to the next run
         except (StoreFact, FencelineError) as error:
             self.report.problems.append(f"{where}: {error or type(error).__name__}")
             self.report.is_corrupt = self.report.is_corrupt or isinstance(error, CorruptLogError | Damaged)
@@ -159,7 +159,7 @@ class _Run:
             self.report.problems.append(f"{where}: {place_of(error)}")
             self.report.unexpected += 1
 
-    # What is swept
+    # The parts of a round
 
     def _incarnations(self) -> None:
         items, cursor = self._context.items, self._cursor
@@ -221,13 +221,13 @@ class _Run:
                 if self._is_put_off:
                     self._cursor.partition = number
                     return False
-            # This passes also a partition that was not finished: the next round continues it.
+            # This also passes a partition that was not finished, which the next round continues.
             self._cursor.partition = number + 1
             self.report.partitions += 1
         return True
 
     def _idle(self, topic: Topic, numbers: Sequence[int], seen: SeenHeads) -> set[int]:
-        """Return the partitions where nothing is due, by their heads and by listings of what lies after these."""
+        """Return the partitions where nothing is due, by their heads and by listings of the segments after these."""
         nexts: dict[int, int] = {}
         for number in numbers:
             head = seen.head(topic.topic_id, number)
@@ -238,8 +238,9 @@ class _Run:
         return bare | headed.keys() - with_segments(self._context, topic.topic_id, headed)
 
     def _is_bare(self, topic_id: str, number: int) -> bool:
-        """Return True if a partition has no segment. What one listing shows of its neighbours holds for this round of
-        this run.
+        """Return True if a partition has no segment.
+
+        One listing also shows its neighbours, which is remembered for this round of this run.
         """
         known, first, end = self._bare
         if known != topic_id or not first <= number < end:
@@ -272,7 +273,7 @@ class _Run:
 
     def _every_transaction(self) -> None:
         if not (self._cursor.is_thorough and self._cursor.has_producer_ids):
-            return  # what is open in a partition was met there
+            return  # transactions that are open in a partition were met there
         with self._reporting("transactions"):
             after = self._transactions.meet_ids(self._cursor.after, now_ms=self._now_ms)
             self._cursor.after = after or self._cursor.after
@@ -343,7 +344,8 @@ class _Run:
             for at in range(0, len(listed), limits.FETCH_SEGMENTS):
                 for segment in partition.fetch([line.key for line in listed[at : at + limits.FETCH_SEGMENTS]]):
                     while not partition.fold(segment) and segment.base_offset > partition.state.next_offset:
-                        # A listing made during appends may lack a key that precedes others: ask for that key by itself.
+                        # A listing made during appends may lack a key that precedes others, which is asked for by
+                        # itself.
                         if not partition.fold_at(partition.state.next_offset):
                             raise partition.hole(partition.state.next_offset)
                     followed.note(segment.base_offset, segment.metadata.appended_at)
@@ -371,15 +373,15 @@ class _Run:
         now = Now(self._now_ms, self._store_now_ms)
         segments = StoredSegments(partition, followed)
         log_start = retained_from(segments, head, kept, now=now, is_over=self._budget.is_over)
-        # The configuration may have changed since this partition's turn began: all that can take a whole run.
+        # The configuration may have changed since this partition's turn began, because the turn can take a whole run.
         if log_start > head.log_start and retention_of(partition.refresh().topic) == kept:
             move_log_start(partition, log_start)
             self.report.log_starts += 1
 
     def _half_over(self) -> Callable[[], bool]:
-        """Return what is True once half of the time that this run has left now is over.
+        """Return the function that returns True once half of the time that this run has left now is over.
 
-        A compaction decodes what it reads of the log twice. So the second half is for what was read in the first.
+        A compaction decodes its part of the log twice, so the second half is for the part that was read in the first.
         """
         runtime = self._context.runtime
         half_ms = (runtime.monotonic_ms() + self._budget.until_ms) // 2
@@ -393,7 +395,7 @@ class _Run:
             return
         is_late = self._context.runtime.monotonic_ms() >= self._half_ms and cursor.position != self._began_at
         bytes_max = limits.SWEEP_COMPACTION_LATE_BYTES_MAX if is_late else limits.SWEEP_COMPACTION_BYTES_MAX
-        cursor.partition = partition.partition + 1  # a run that dies in it is not followed by another
+        cursor.partition = partition.partition + 1  # so that no second run dies in the same compaction
         with suppress(VersionMoved):  # another run saves its own position
             cursor.save()
         try:

@@ -2,16 +2,16 @@
 
 DESIGN.md, "Meeting a transaction" and "Hanging transactions".
 
-Rule: what is due is ended: a transaction that is prepared, or past its time-out. A run works on each at most once, and
-for a bounded time. What goes wrong with one transaction is reported, and delays nothing else.
+Rule: a transaction that is prepared, or past its time-out, is due, and is ended. A run works on each transaction at
+most once, and for a bounded time. A problem with one transaction is reported, and delays nothing else.
 
 Rule: a time-out is judged by two clocks, as retention is: this process's and the store's. It is over when both say so.
 A time that is ahead of the store's clock, which is right by definition, is reported and does not count.
 
-Rule: what hangs is reported, and never ended. A transaction counts as hanging only where a look at the log after a look
-at the items shows it open (I12).
+Rule: a hanging transaction is reported, and never ended. A transaction counts as hanging only where a look at the log
+after a look at the items shows it open (I12).
 
-Not here: the end itself (``transactions.finish``); which ids expire (``transactions.expiry``).
+Not here: the end itself (``transactions.finish``); the expiry of ids (``transactions.expiry``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TransactionMeetings:
 
     Args:
         store_now_ms: A time that the store's clock has reached.
-        reporting: Reports what goes wrong with one transaction or one partition, and continues.
+        reporting: Reports the problem of one transaction or one partition, and continues.
     """
 
     def __init__(
@@ -48,26 +48,26 @@ class TransactionMeetings:
     ) -> None:
         self._context = context
         self._note_store(store_now_ms)
-        self._has_asked_store = False  # after what is met was read
+        self._has_asked_store = False  # since the transactions at hand were read
         self._budget = budget
         self._report = report
         self._reporting = reporting
         self._partitions = Partitions(context)
         self._found: dict[int, FoundProducerId] = {}  # a transaction is open in many partitions, and mostly not due
         self._met: set[str] = set()  # by transactional id
-        self._ahead: dict[str, TransactionItem] = {}  # likewise: those that are reported
+        self._ahead: dict[str, TransactionItem] = {}  # the reported ones, by transactional id, too
 
-    # What is open in a partition
+    # Transactions that are open in a partition
 
     def meet_open(self, partition: Partition) -> None:
-        """End what is due of all that is open in the partition, and report what hangs there.
+        """End the open transactions of the partition that are due, and report those that hang.
 
         Args:
-            partition: At its checkpoint or beyond.
+            partition: A partition at its checkpoint or beyond.
 
         Raises:
             Unavailable: The item store could not be asked.
-            StaleTopicId, CorruptLogError: The partition, which was looked at anew.
+            StaleTopicId, CorruptLogError: The partition, which was looked at again.
         """
         open_ = partition.state.open_transactions
         found = self._find(open_)
@@ -83,7 +83,7 @@ class TransactionMeetings:
             self._report_hanging(partition, suspects)
 
     def _find(self, producer_ids: Iterable[int]) -> Mapping[int, FoundProducerId]:
-        """Return what the producer ids lead to, as this run read it first."""
+        """Return the items to which the producer ids lead, as this run read them first."""
         wanted = set(producer_ids)
         if len(self._found.keys() | wanted) > limits.SWEEP_FOUND_MAX:
             self._found = {}
@@ -93,7 +93,7 @@ class TransactionMeetings:
         return self._found
 
     def _in_turn(self, producer_ids: Iterable[int]) -> list[int]:
-        """Return the producer ids from a random one on, so that those in trouble are not always the first."""
+        """Return the producer ids from a random one on, so that those with problems are not always the first."""
         ids = sorted(producer_ids)
         at = int(self._context.runtime.random() * len(ids))
         return ids[at:] + ids[:at]
@@ -119,7 +119,7 @@ class TransactionMeetings:
     # Every id
 
     def meet_ids(self, after: str, *, now_ms: int) -> str | None:
-        """End what is due of all transactions after the place ``after``, and delete ids that have expired.
+        """End all transactions after the place ``after`` that are due, and delete ids that have expired.
 
         Args:
             now_ms: The clock by which ids expire.
@@ -139,8 +139,8 @@ class TransactionMeetings:
                 before, after = after, page.place(item)
                 self._meet(transaction_from_item(item))
                 if self._budget.is_over():
-                    # The next run begins with what this one may have cut off. If a run begins with a transaction, the
-                    # next one continues after it: one that can't be ended delays no other.
+                    # The next run begins with the transaction that this one may not have finished. If this run began
+                    # with it, the next one continues after it, so that one that can't be ended delays no other.
                     return after if before == start else before
             if page.following is None:
                 return None
@@ -181,11 +181,11 @@ class TransactionMeetings:
         """Return True if an item is due; report a time of it that is ahead.
 
         Args:
-            is_reread: It was read just now, behind the others of its page.
+            is_reread: Whether the item was read just now, after the others of its page.
         """
         if item.is_ahead(self._store_ms()) and self._ahead.get(item.transactional_id) != item:
-            # Only a time that the store showed after the item was read can tell: this run may have been frozen. One
-            # serves for all that were read together, however many clocks are wrong.
+            # This run may have been frozen, so only a time that the store showed after the item was read decides. One
+            # such time serves for all items that were read together, however many clocks are wrong.
             if is_reread or not self._has_asked_store:
                 self._note_store(store_now(self._context))
                 self._has_asked_store = True
@@ -198,7 +198,7 @@ class TransactionMeetings:
         self._store_at = now_ms, self._context.runtime.monotonic_ms()
 
     def _store_ms(self) -> int:
-        """Return a time that the store's clock has reached; after a freeze it may be an earlier one."""
+        """Return a time that the store's clock has reached. After a freeze the clock may be far beyond it."""
         now_ms, noted_at = self._store_at
         return now_ms + self._context.runtime.monotonic_ms() - noted_at
 
@@ -215,7 +215,7 @@ class TransactionMeetings:
         )
 
     def _end(self, item: TransactionItem, until_ms: int, first: tuple[str, int] | None) -> bool:
-        """End what is due; return False if another process was faster."""
+        """End a due transaction; return False if another process was faster."""
         if not item.is_prepared:
             return meet_producer(
                 self._partitions, item.producer_id, until_ms, first=first, is_due=partial(self._is_due, is_reread=True)

@@ -1,11 +1,11 @@
-"""What S3 and DynamoDB share: clients that never repeat a request by themselves, and what a failure means.
+"""Clients of S3 and DynamoDB that never repeat a request by themselves, and the facts that their failures mean.
 
-Rule: a failure of a write is ``Unavailable`` only where the request certainly changed nothing. Either it never left
-this process, or the service refused it with 3xx or 4xx. Every 5xx is ``NoAnswer``, S3's SlowDown too: no service
+Rule: a failure of a write is ``Unavailable`` only where the request certainly changed nothing: it never left this
+process, or the service refused it with 3xx or 4xx. Every 5xx is ``NoAnswer``, also S3's SlowDown, because no service
 promises that such a request was not carried out. Only a request that changes nothing, however often it is sent, is
 repeated here.
 
-Not here: sessions, and what is wrong with credentials (``credentials``).
+Not here: sessions, and problems with credentials (``credentials``).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ T = TypeVar("T")
 CONNECT_MS = 1_000
 ANSWER_MS = 5_000
 CONNECTIONS = 64  # kept open; more threads than this open others, and close them after use
-ATTEMPTS_MAX = 4  # of a request that may be repeated
+REPEATABLE_ATTEMPTS_MAX = 4
 BACKOFF = Backoff(first_ms=50, max_ms=1_000)
 
-# Everything that a call of a client may raise. The last is an answer that cannot be read.
+# Everything that a call of a client may raise. The last one is for an answer that cannot be read.
 Failure = (ClientError, BotoCoreError, ResponseParserError)
 
 _MAY_HAVE_ARRIVED = (
@@ -61,7 +61,7 @@ _MAY_HAVE_ARRIVED = (
     FlexibleChecksumError,
     ResponseParserError,
 )
-# DynamoDB is carrying out a transaction with this request's token: a layer below has sent the request twice.
+# DynamoDB is carrying out a transaction with this request's token, because a layer below has sent the request twice.
 _UNDECIDED = frozenset({"TransactionInProgressException"})
 _THROTTLING = frozenset(
     {
@@ -91,7 +91,7 @@ _BAD_CREDENTIALS = frozenset(
 
 
 class ClientOptions(TypedDict, total=False):
-    """The options that a client is made with. Those left out come from the standard AWS variables and files."""
+    """The options of a client. Those that are left out come from the standard AWS variables and files."""
 
     endpoint_url: str | None
     region: str | None
@@ -117,7 +117,7 @@ def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
         read_timeout=options.get("answer_ms", ANSWER_MS) / 1000,
         max_pool_connections=options.get("connections", CONNECTIONS),
         tcp_keepalive=True,
-        # Each of the next two saves 3 to 7 % of a request's time in this process. The service checks its parameters
+        # Each of the next two saves 3 to 7 % of a request's time in this process: the service checks the parameters
         # anyway, and botocore would compose a user agent of thirty parts for each request.
         parameter_validation=False,
         user_agent="fenceline",
@@ -144,7 +144,7 @@ def unusable(service: str, error: Exception) -> Unavailable:
 
 
 def refusal(status: int, body: str, operation: str) -> ClientError:
-    """Return botocore's exception for what S3 answered, in XML or, if it was no S3, in any other form."""
+    """Return botocore's exception for a refusal by S3, which is in XML, or in any other form if no S3 answered."""
     code, message = (re.search(f"<{name}>([^<]*)</{name}>", body) for name in ("Code", "Message"))
     told: Any = {"Code": code[1] if code else str(status), "Message": message[1] if message else ""}
     return ClientError({"Error": told, "ResponseMetadata": {"HTTPStatusCode": status}}, operation)
@@ -153,7 +153,7 @@ def refusal(status: int, body: str, operation: str) -> ClientError:
 def parse_time(text: Any) -> datetime:
     """Return the time in an answer.
 
-    botocore's own parser, which takes any form, would be most of the time of a listing.
+    botocore's own parser is not used, because it takes any form, which would be most of the time of a listing.
     """
     try:
         moment = datetime.fromisoformat(text) if text[10] == "T" else parsedate_to_datetime(text)
@@ -165,7 +165,7 @@ def parse_time(text: Any) -> datetime:
 
 
 def check_client(client: Any) -> None:
-    """Refuse a client that repeats requests: its second try would meet its first, and report it as a rival's.
+    """Refuse a client that repeats requests, because its second try would find its first, and report a rival.
 
     Raises:
         ValueError: The client repeats requests.
@@ -184,7 +184,7 @@ def answered(error: Exception) -> tuple[int, str]:
 
 
 def fact_of(error: Exception, what: str) -> StoreFact:
-    """Return the fact for the failure of a write: nothing was changed, or that is not known."""
+    """Return the fact for the failure of a write: nothing was changed, or the outcome is unknown."""
     kind = Unavailable if _changed_nothing(error) else NoAnswer
     return _fact(kind, error, what)
 
@@ -195,12 +195,12 @@ def unavailable(error: Exception, what: str) -> Unavailable:
 
 
 def repeated(call: Callable[..., T], **wanted: Any) -> T:
-    """Return what ``call`` returns, trying again after failures that pass. ``call`` may be made any number of times.
+    """Return the result of ``call``, trying again after failures that pass. ``call`` may be made any number of times.
 
     Raises:
         Exception: The last failure, one of ``Failure``.
     """
-    for failures in range(1, ATTEMPTS_MAX):
+    for failures in range(1, REPEATABLE_ATTEMPTS_MAX):
         try:
             return call(**wanted)
         except Failure as error:
@@ -247,7 +247,7 @@ def _fact(kind: type[F], error: Exception, what: str) -> F:
 
 
 def _advice(error: Exception) -> str:
-    """Return what is wrong and what to do about it, in a few words."""
+    """Return the problem and the remedy, in a few words."""
     if (known := credentials.advice_of(error)) is not None:
         return known
     if isinstance(error, NoRegionError):

@@ -1,6 +1,6 @@
-"""AWS sessions: where credentials and a region come from, found as every AWS tool finds them.
+"""AWS sessions, whose credentials and region are found as every AWS tool finds them.
 
-Rule: what is wrong with them is one line that says what to do, in every program. No credential is ever shown.
+Rule: a problem with credentials is one line that says what to do, in every program. No credential is ever shown.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def new_session(sdk: Sdk = "boto3") -> tuple[Any, Any]:
     """Return the session that makes clients and finds credentials, and botocore's session within it.
 
     boto3's session would cost a function 19 ms at each cold start of 301 ms of CPU (6 %, ``python -m
-    benchmarks.functions``), and its bundle 2.5 MB. A function's credentials are its role's: botocore's own session
-    finds them, too.
+    benchmarks.functions``), and its bundle 2.5 MB. A function does without it, because its credentials are its role's,
+    which botocore's own session finds, too.
 
     Raises:
         BotoCoreError: The profile, or the configuration, does not exist or cannot be read.
@@ -51,13 +51,13 @@ def new_session(sdk: Sdk = "boto3") -> tuple[Any, Any]:
     core = botocore.session.get_session()
     if sdk == "botocore":
         return core, core
-    import boto3.session  # here, since no function needs it
+    import boto3.session  # here, because no function needs it
 
     return boto3.session.Session(botocore_session=core), core
 
 
 def advice_of(error: Exception) -> str | None:
-    """Return what is wrong with the credentials and what to do; ``None`` where they are not to blame."""
+    """Return the problem with the credentials and the remedy; ``None`` where they are not to blame."""
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return NONE_FOUND
     if isinstance(error, ProfileNotFound):
@@ -70,5 +70,5 @@ def advice_of(error: Exception) -> str | None:
 
 
 def described(error: Exception) -> str:
-    """Return ``error`` in one line, after what to do about it."""
+    """Return ``error`` in one line, after the remedy."""
     return f"{advice_of(error) or 'the AWS credentials cannot be used'}: error={' '.join(str(error).split())}"

@@ -1,10 +1,10 @@
 """A DynamoDB table as the item store.
 
 Rule: a write is sent once, and its answer is reported as it is. Every 5xx leaves open whether the write was carried
-out. One change is one conditional request, several are one transaction. Every read is strongly consistent. Of several
-items each is, but not all are of one moment.
+out. One change is one conditional request, several are one transaction. Every read is strongly consistent, but several
+items of one read need not be of one moment.
 
-Not here: which failures change nothing (``client``), and what items hold (``log``, ``access``, ``subscriptions``).
+Not here: the failures that change nothing (``client``), and the form of items (``log``, ``access``, ``subscriptions``).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DynamoItemStore:
     """An ``ItemStore`` in ``table``. Threads and processes may share it.
 
     Args:
-        client: From ``dynamodb_client``, or another that doesn't repeat requests; made if left out.
+        client: One of ``dynamodb_client``, or another that doesn't repeat requests; made if left out.
     """
 
     def __init__(self, table: str, *, client: Any = None) -> None:
@@ -124,7 +124,7 @@ class DynamoItemStore:
         return found
 
     def check(self) -> None:
-        """Look whether the table exists and is one of ours.
+        """Check that the table exists and is one of fenceline.
 
         Raises:
             Unavailable: It does not, or is not. The message says what to do.
@@ -207,8 +207,8 @@ class DynamoItemStore:
             if any(_is_of_size(reason.get("Code"), reason.get("Message")) for reason in reasons):
                 return ItemTooLarge(f"the item has grown too large for the table: {self._place()}")
             # Another transaction is under way on one of the items (`TransactionConflict`), or there are too many
-            # requests. Nothing was written, and no condition is known to have failed. So this is not `VersionMoved`:
-            # on that a caller would answer with a refusal that may never have been true.
+            # requests. Nothing was written, and no condition is known to have failed. So this is not `VersionMoved`,
+            # because a caller would answer that with a refusal that may never have been true.
         if _is_of_size(code, str(error)):
             return ItemTooLarge(f"the item has grown too large for the table: {self._place()}")
         return fact_of(error, self._place())
@@ -221,7 +221,7 @@ _UNPROCESSED_MAX = 6
 
 
 def _is_of_size(code: str | None, message: str | None) -> bool:
-    # Items are measured before they are sent. If a store counts more, its answer holds.
+    # Items are measured before they are sent. If a store counts more bytes, its answer counts.
     return code in ("ValidationException", "ValidationError") and "size" in (message or "").lower()
 
 

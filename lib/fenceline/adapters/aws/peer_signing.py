@@ -1,6 +1,6 @@
 """Requests to a region of another stack, signed with the credentials of the role that it gives to its peers.
 
-Rule: the role is taken for an hour, and again before that ends. Its credentials stay in this process, and are never
+Rule: the role is assumed for an hour, and again before that ends. Its credentials stay in this process, and are never
 shown.
 
 Not here: this process's own credentials (``credentials``).
@@ -25,7 +25,7 @@ from fenceline.adapters.peer_connections import CannotReach
 from fenceline.ports import Unavailable
 
 _SERVICE = "execute-api"
-_RENEWED_S = 300  # before its credentials end, the role is taken again
+_RENEWED_S = 300  # so long before its credentials end, the role is assumed again
 
 
 class RoleSigner:
@@ -33,11 +33,11 @@ class RoleSigner:
 
     Args:
         role: The role's ARN.
-        session: The name of the session, by which the other stack knows which region asks.
-        take: Takes the role: returns the answer of STS ``AssumeRole``. For tests; ``None`` asks STS.
+        session: The name of the session, by which the other stack knows the region that asks.
+        take: Assumes the role: returns the answer of STS ``AssumeRole``. For tests; ``None`` asks STS.
 
     Raises:
-        CannotReach: When a request is signed: the role cannot be taken. The message says what to do.
+        CannotReach: When a request is signed, and the role cannot be assumed. The message says what to do.
     """
 
     def __init__(

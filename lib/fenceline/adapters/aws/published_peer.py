@@ -1,11 +1,11 @@
 """A peer that publishes its address and its bucket, in parameters of AWS in its own region.
 
-Rule: the address is read when the peer is first asked, and again after five minutes, since it changes when the peer is
-deployed anew. While it cannot be read, the last known address is used. A peer without any known address cannot be
-asked, which is a ``PeerProblem``. Such a failure is remembered for some seconds. Otherwise each partition would wait
-for a time-out of its own.
+Rule: the address is read when the peer is first asked, and again after five minutes, because it changes when the peer
+is deployed again. While it cannot be read, the last known address is used. A peer without any known address cannot be
+asked, which is a ``PeerProblem``. Such a failure is remembered for some seconds, because otherwise each partition would
+wait for a time-out of its own.
 
-Not here: the questions themselves (``adapters.peer_http``).
+Not here: the requests themselves (``adapters.peer_http``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fenceline.ports import Unavailable
 from fenceline.regions.peer import Peer, PeerProblem, PeerTopic
 
 ADDRESS_S = 300
-FAILED_S = 10  # after a failure, for which a first address is not read again
+FAILED_S = 10  # for which a first address is not read again after a failure
 _ANSWER_MS = 2_000
 
 
@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 
 class Address(NamedTuple):
-    """Where a peer is."""
+    """The address of a peer, and its bucket."""
 
     url: str
     bucket: str  # "" while its stack is of an older version, which does not publish it
@@ -41,7 +41,7 @@ class Published(Generic[A]):
 
     Args:
         connect: Makes the peer at an address.
-        address: Reads its address; raises what a client of AWS raises. ``parameter_reader`` makes it.
+        address: Reads the address; raises the exceptions of a client of AWS. ``parameter_reader`` makes it.
         now_s: A clock that only grows.
     """
 
@@ -67,7 +67,7 @@ class Published(Generic[A]):
         """Return the peer.
 
         Raises:
-            PeerProblem: No address of it is known, and none can be read.
+            PeerProblem: No address of the peer is known, and none can be read.
         """
         with self._lock:
             if self._peer is None or self._read_at is None or self._now_s() - self._read_at > ADDRESS_S:

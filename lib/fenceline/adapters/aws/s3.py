@@ -1,10 +1,11 @@
 """A bucket as the object store.
 
 Rule: a create is sent once, and its answer is reported as it is: created, exists already, a conflict, or nothing
-changed. After no answer, and after every 5xx, the outcome is not known. The body's SHA-256 is signed, and S3 checks it
-before it stores the body. What is read is checked by the log: by the chain value, or by the checksum in the metadata.
+changed. After no answer, and after every 5xx, the outcome is unknown. The body's SHA-256 is signed, and S3 checks it
+before it stores the body. The log checks the objects that it reads, by the chain value, or by the checksum in the
+metadata.
 
-Not here: how requests are sent (``s3_transfer``, ``s3_rest``), and which failures change nothing (``client``).
+Not here: sending requests (``s3_transfer``, ``s3_rest``), and the failures that change nothing (``client``).
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class S3ObjectStore:
     def url(self, key: str, lifetime_ms: int) -> str:
         """Return an absolute URL.
 
-        A URL that is signed by a role's credentials ends with them. They are renewed when ten minutes of them are left,
-        or earlier.
+        A URL that is signed by a role's credentials ends with the credentials. They are renewed when ten minutes of
+        them are left, or earlier.
         """
         try:
             return self._requests(key).url(self._prefix + key, -(-lifetime_ms // 1000))
@@ -113,12 +114,12 @@ class S3ObjectStore:
             raise unavailable(error, self._place(key)) from error
 
     def check(self) -> None:
-        """Look whether the bucket exists, is in this region, and may be listed.
+        """Check that the bucket exists, is in this region, and may be listed.
 
-        Without leave to list, S3 answers 403 for an absent key, and no key could be seen absent.
+        Without the permission to list, S3 answers 403 for an absent key, so that no key could be seen absent.
 
         Raises:
-            Unavailable: One of these is not so. The message says what to do.
+            Unavailable: One of these does not hold. The message says what to do.
         """
         try:
             repeated(self._client.list_objects_v2, Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
@@ -130,7 +131,7 @@ class S3ObjectStore:
             raise Unavailable(f"the bucket is in another region; set AWS_REGION={there}: {self._place()} region={here}")
 
     def create_bucket(self) -> None:
-        """Create the bucket, unless we have one of this name.
+        """Create the bucket, unless the account has one of this name.
 
         Raises:
             Unavailable: It could not be created. The message says what to do.
@@ -152,7 +153,7 @@ class S3ObjectStore:
 
     @cached_property
     def _client(self) -> Any:
-        """Return botocore's client, by which buckets are made. Its making takes 0.1 s; functions need none."""
+        """Return botocore's client, by which buckets are made. Making it takes 0.1 s, and functions need none."""
         return make_client(
             "s3",
             self._options,
@@ -162,7 +163,7 @@ class S3ObjectStore:
         )
 
     def _refusal(self, error: Exception, key: str) -> StoreFact:
-        """Return why a create changed nothing. After a conflict a look decides: the rival may be through by now."""
+        """Return the fact of a refused create. After a conflict a look decides: the rival may be done by now."""
         status, code = answered(error)
         if status == 409:
             if code not in _CONFLICTS:
@@ -182,7 +183,7 @@ class S3ObjectStore:
             raise self._read_fact(error, key) from error
 
     def _read_fact(self, error: Exception, key: str) -> StoreFact:
-        # The status does not decide: for an absent bucket it is 404, too, which says nothing of the key.
+        # The status does not decide, because for an absent bucket it is 404, too, which says nothing of the key.
         if answered(error)[1] == "NoSuchKey":
             return NotFound(f"no object: {self._place(key)}")
         return unavailable(error, self._place(key))

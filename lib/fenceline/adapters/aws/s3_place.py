@@ -1,10 +1,10 @@
-"""Where a bucket is, and by which settings it is spoken to: all as botocore finds them.
+"""The place of a bucket, and the settings of requests to it, all as botocore finds them.
 
-Rule: requests go to where botocore would send them, which a test compares. Usual settings are read here, in a hundredth
-of a millisecond. For all others botocore is asked. That takes a client for S3, whose making is 0.1 s of CPU, a third of
-a function's cold start.
+Rule: requests go to the address to which botocore would send them, which a test compares. Usual settings are read here,
+in a hundredth of a millisecond. Only for all others is botocore asked, because that takes a client for S3, and making
+one is 0.1 s of CPU, a third of a function's cold start.
 
-Not here: how requests are sent (``s3_transfer``, ``s3_rest``).
+Not here: sending requests (``s3_transfer``, ``s3_rest``).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _USUAL_BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 _OTHER_BUCKET = ("--x-s3", "-s3alias", "--op-s3", "--table-s3")  # not the names of general purpose buckets
 _FIRST_REGION = "us-east-1"  # its endpoint names no region, unless that is configured
 _FIRST_REGIONAL = "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT"
-_USUAL_REGION = re.compile(r"(us|eu|ap|sa|ca|me|af|il|mx)-\w+-\d+")  # of AWS's first partition
+_USUAL_REGION = re.compile(r"(us|eu|ap|sa|ca|me|af|il|mx)-\w+-\d+")  # the regions of AWS's first partition
 _ANY_REGION = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # the first that is set decides
-# What a profile may say of where requests go.
+# The settings of a profile that may change the address of requests.
 _PLACING = ("endpoint_url", "ignore_configured_endpoint_urls", "s3", "s3_us_east_1_regional_endpoint", "services")
 _VARIANTS = ("use_dualstack_endpoint", "use_fips_endpoint", "ignore_configured_endpoint_urls")
 _SCOPE = r"AWS4-HMAC-SHA256 Credential=.*/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request"
@@ -43,12 +43,12 @@ _SCOPE = r"AWS4-HMAC-SHA256 Credential=.*/\d{8}/(?P<region>[^/]+)/(?P<service>[^
 
 @dataclass(frozen=True, slots=True)
 class BucketAddress:
-    """A bucket's address, and what a request to it takes.
+    """A bucket's address, with the credentials and certificates of a request to it.
 
     Args:
         url: The bucket's; a key follows it, after a slash.
         credentials: botocore's; ``None`` where it found none.
-        certificates: The file of those that are trusted.
+        certificates: The file of trusted certificates.
     """
 
     url: str
@@ -57,7 +57,7 @@ class BucketAddress:
     certificates: str
 
     def frozen(self) -> Any:
-        """Return the credentials as they are now: renewed where they would soon expire.
+        """Return the credentials as they are now, renewed where they would soon expire.
 
         Raises:
             NoCredentialsError: There are none.
@@ -69,7 +69,7 @@ class BucketAddress:
 
 
 def place_of(bucket: str, **options: Unpack[ClientOptions]) -> BucketAddress:
-    """Return where ``bucket`` is.
+    """Return the place of ``bucket``.
 
     Raises:
         Unavailable: These settings lead nowhere, or the bucket is of a kind that can't hold a log. The message says
@@ -106,7 +106,7 @@ def _usual(core: Any, bucket: str, options: ClientOptions) -> tuple[str, str] | 
 
 
 def _asked(bucket: str, options: ClientOptions) -> tuple[str, str]:
-    """Return the bucket's URL and region as botocore shows them, in a request that it makes and does not send."""
+    """Return the bucket's URL and region as botocore has them in a request that it makes and does not send."""
     made: list[Any] = []
 
     def keep(request: Any, **_: Any) -> AWSResponse:

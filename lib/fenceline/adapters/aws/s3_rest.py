@@ -1,15 +1,16 @@
-"""What obstore can't ask of S3, by botocore's signer and its HTTP session. Each request is sent once.
+"""Requests to S3 that obstore can't make, by botocore's signer and its HTTP session. Each request is sent once.
 
 Rule: every key is taken and shown as it is, and a listing has as many lines as are asked for. An answer that is no
 listing fails as botocore fails on it. ``tests/contract/test_obstore.py`` shows what obstore does instead:
 
-- *Listings.* It takes a prefix for a folder's name, and asks for 1,000 keys where one is wanted. It shows ``a/`` as
+- *Listings.* obstore takes a prefix for a folder's name, and asks for 1,000 keys where one is wanted. It shows ``a/``
+as
   ``a``, and fails where any key is like ``a//b``. A deletion by such a listing would delete another object, or none.
-- *Keys* like those. It asks for others.
-- *Large bodies.* Its time-out for the answer runs while it sends.
-- *Forked processes.* Its requests there never end.
+- *Keys* like those. obstore asks for others.
+- *Large bodies.* obstore's time-out for the answer runs while it sends.
+- *Forked processes.* obstore's requests there never end.
 
-Not here: everything that obstore can do (``s3_transfer``).
+Not here: requests that obstore can make (``s3_transfer``).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class S3Rest:
     def __init__(self, place: BucketAddress, **options: Unpack[ClientOptions]) -> None:
         self._place = place
         self._options = options
-        self._sessions: dict[int, Any] = {}  # by process: a connection can't serve two
+        self._sessions: dict[int, Any] = {}  # by process, because a connection can't serve two
 
     def page(self, **query: str) -> ListingPage:
         """Return one page of keys.
@@ -84,7 +85,7 @@ class S3Rest:
         return _fetched(found, found.content[start:end], len(found.content))
 
     def head(self, key: str) -> FetchedObject:
-        """Return what S3 says of the object, without its body.
+        """Return the object's size and metadata, without its body.
 
         Raises:
             ClientError, BotoCoreError, ResponseParserError: As ``page``.
@@ -143,7 +144,7 @@ class S3Rest:
         return f"{self._place.url}/{quote(key, safe='/~')}" if key else self._place.url
 
     def _session(self) -> Any:
-        """Return this process's HTTP session, made when it is first needed, since many functions need none."""
+        """Return this process's HTTP session, made when it is first needed, because many functions need none."""
         made = self._sessions.get(os.getpid())
         if made is None:
             options = self._options
@@ -155,13 +156,13 @@ class S3Rest:
                 # Without the first, a small body waits 40 ms for the acknowledgement of its headers.
                 socket_options=[(IPPROTO_TCP, TCP_NODELAY, 1), (SOL_SOCKET, SO_KEEPALIVE, 1)],
             )
-            made = self._sessions.setdefault(os.getpid(), fresh)  # of several threads' sessions, one
+            made = self._sessions.setdefault(os.getpid(), fresh)  # one session, if several threads made one
         return made
 
 
 def _fetched(answer: Any, body: bytes, size: int) -> FetchedObject:
     try:
-        # Names of headers come in whatever case the server wrote them.
+        # The names of headers come in the case in which the server wrote them.
         named = [(name.lower(), value) for name, value in answer.headers.items()]
         metadata = {name.removeprefix(_METADATA): value for name, value in named if name.startswith(_METADATA)}
         return FetchedObject(

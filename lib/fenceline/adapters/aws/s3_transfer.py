@@ -1,12 +1,12 @@
 """Objects of one bucket, sent and fetched by obstore.
 
-Rule: each request is sent once: obstore's own retries are off, because its second try would meet its first. What fails
-raises botocore's own exceptions, as DynamoDB's client does. So ``client`` has one list of what each failure means.
+Rule: each request is sent once. obstore's own retries are off, because its second try would find its first. A failure
+raises botocore's own exceptions, as DynamoDB's client does, so that ``client`` has one list of what each failure means.
 
-obstore's time-out for an answer runs while the body is still being sent. So it sends only what a line of 3.4 Mbit/s
-takes in five seconds, and less once a body took longer (``takes``).
+obstore sends only bodies that a line of 3.4 Mbit/s takes in five seconds, and smaller ones once a body took longer
+(``takes``), because its time-out for an answer runs while the body is still being sent.
 
-Not here: what obstore can't ask (``s3_rest``), and what an answer means to the log (``s3``).
+Not here: requests that obstore can't make (``s3_rest``), and the meaning of an answer to the log (``s3``).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _WHOLE_MS = 3_600_000  # for a whole body; each wait for a part of it has its ow
 _OVER = datetime(2000, 1, 1, tzinfo=UTC)
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})\b[^:]*:?\s?(.*)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_UNSENT = re.compile(r"legacy::Error\(\s*Connect,")  # hyper's: there was no connection yet
+_UNSENT = re.compile(r"legacy::Error\(\s*Connect,")  # hyper's error where there was no connection yet
 
 
 class S3Transfer:
-    """Puts and gets of those objects at ``place`` that it ``takes``. Threads may share it.
+    """Puts and gets of the objects at ``place`` that this class ``takes``. Threads may share it.
 
     Raises:
         Unavailable: There are no certificates that can be read.
@@ -57,7 +57,7 @@ class S3Transfer:
 
     def __init__(self, place: BucketAddress, **options: Unpack[ClientOptions]) -> None:
         self._place = place
-        self._refusal: Exception | None = None  # of the credentials, met last
+        self._refusal: Exception | None = None  # the last problem with the credentials
         self._body_bytes_max = BODY_BYTES_MAX
         client: ClientConfig = {
             "allow_http": place.url.startswith("http:"),
@@ -80,8 +80,8 @@ class S3Transfer:
     def takes(self, key: str, size: int = 0) -> bool:
         """Return True if obstore can ask for this key, and send a body of ``size`` bytes in time.
 
-        It would ask for another key where a part between slashes is empty, ``.`` or ``..``. In a forked process its
-        threads do not exist, and no request would ever end.
+        obstore would ask for another key where a part between slashes is empty, ``.`` or ``..``. In a forked process no
+        request would ever end, because obstore's threads do not exist there.
         """
         is_plain = not _CONTROL.search(key) and all(part not in ("", ".", "..") for part in key.split("/"))
         return is_plain and size <= self._body_bytes_max and _is_own_process()
@@ -116,10 +116,10 @@ class S3Transfer:
             return whole._replace(body=whole.body[start:end])
 
     def head(self, key: str) -> FetchedObject:
-        """Return what S3 says of the object, without its body.
+        """Return the object's size and metadata, without its body.
 
         Raises:
-            ClientError, BotoCoreError, ResponseParserError: As ``create``; of an absent key S3 gives no code but 404.
+            ClientError, BotoCoreError, ResponseParserError: As ``create``; for an absent key S3 gives no code but 404.
         """
         return self._fetched(key, {"head": True}, "HeadObject")
 
@@ -148,7 +148,7 @@ class S3Transfer:
     def _opened(self, client: ClientConfig) -> S3Store:
         return S3Store(
             "bucket",  # named in the URL
-            # obstore reads AWS_* variables, too, of which botocore knows other ones. What matters is set here.
+            # All settings that matter are set here, because obstore reads other AWS_* variables than botocore.
             config={
                 "aws_endpoint_url_s3": self._place.url,
                 "virtual_hosted_style_request": True,  # the URL is the bucket's, and not only the server's
@@ -179,8 +179,9 @@ class S3Transfer:
     def _credentials(self) -> S3Credential:
         """Return the credentials for the next requests.
 
-        Those that botocore renews count as over at once: each request asks for them again, and botocore renews them in
-        time. Others never change. They are asked for once, since a request would wait for the interpreter here.
+        Credentials that botocore renews count as over at once, so that each request asks for them again, and botocore
+        renews them in time. Others never change, and are asked for once, because a request would wait for the
+        interpreter here.
         """
         try:
             frozen = self._place.frozen()
@@ -195,7 +196,7 @@ class S3Transfer:
         }
 
     def _translated(self, error: Exception, operation: str) -> Any:
-        """Return botocore's exception for what obstore says in its text. What it does not say may have arrived."""
+        """Return botocore's exception for obstore's, by its text. In doubt the request may have arrived."""
         text, _, source = str(error).partition("\n\nDebug source:\n")
         if "External AWS credential provider" in text and self._refusal is not None:
             return self._refusal
@@ -220,7 +221,7 @@ class _NotPartialError(Exception):
     """The whole object instead of a range of it, from a store without ranges."""
 
 
-_process: int | None = None  # the first that asked anything
+_process: int | None = None  # the first process that asked anything
 
 
 def _is_own_process() -> bool:
@@ -231,7 +232,7 @@ def _is_own_process() -> bool:
 
 
 def _ms_of(modified: datetime) -> int:
-    """Return when an object came. obstore gives the epoch where S3 did not say, which no age may be counted from."""
+    """Return when an object came. obstore gives the epoch where S3 did not say, from which no age may be counted."""
     at = round(modified.timestamp() * 1000)
     if not at:
         raise ResponseParserError("the answer has no Last-Modified")

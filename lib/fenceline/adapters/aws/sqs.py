@@ -1,9 +1,9 @@
 """A queue of SQS to which messages are sent. Lambda takes the messages.
 
-Rule: a message may arrive twice, so a failed request is repeated once. What still fails is left to the
-caller, and its error says so: a queue may be in another region, which may be away.
+Rule: a message may arrive twice, so a failed request is repeated once. A second failure is left to the caller, because
+a queue may be in another region, which may be away.
 
-Not here: what the messages say (``functions.replication.messages``).
+Not here: the form of messages (``functions.replication.messages``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from fenceline.adapters.aws.client import Failure, make_client
 from fenceline.ports import Unavailable
 
-AT_ONCE = 10  # of one request; a larger one is refused
+MESSAGES_PER_REQUEST = 10  # SQS refuses a larger request
 DELAY_S_MAX = 900  # SQS delays a message for no longer
 _TRIES = 2
 _CONNECT_MS = 1_000
@@ -27,7 +27,7 @@ class SqsQueue:
 
     Args:
         url: Its URL.
-        region: The region of AWS that it is in; ``None`` is this process's own.
+        region: Its region of AWS; ``None`` is this process's own.
     """
 
     def __init__(self, url: str, *, region: str | None = None, client: Any = None) -> None:
@@ -42,10 +42,10 @@ class SqsQueue:
         Raises:
             Unavailable: Some were not sent, or it is not known whether they were.
         """
-        for at in range(0, len(bodies), AT_ONCE):
+        for at in range(0, len(bodies), MESSAGES_PER_REQUEST):
             entries = [
                 {"Id": str(number), "MessageBody": body, "DelaySeconds": min(delay_s, DELAY_S_MAX)}
-                for number, body in enumerate(bodies[at : at + AT_ONCE])
+                for number, body in enumerate(bodies[at : at + MESSAGES_PER_REQUEST])
             ]
             self._send(entries)
 

@@ -1,17 +1,17 @@
 """One SQLite database: a writer that commits in groups, and readers that never wait for it.
 
-Rule: what ``write`` returned from survives kill -9 and power loss, and what it raised says whether that is so.
+Rule: a write from which ``write`` returned survives kill -9 and power loss. If ``write`` raised, the exception says
+whether the write may survive.
 
 Not here: objects and items.
 
 How a commit becomes durable:
 
-* ``journal_mode=WAL`` with ``synchronous=FULL``: SQLite syncs the write-ahead log at every commit. With ``NORMAL`` it
-  does so at checkpoints only, and a power loss takes back the commits since the last one. What is left is then
-  consistent, but not what was acknowledged.
-* The directory is synced when a database file was made in it, and its parent when the directory was. A synced file
-  whose name was never synced is lost with its name. (SQLite does this itself for the log beside the database.)
-* ``fullfsync``: on macOS a plain fsync does not empty the drive's own cache. Elsewhere it changes nothing.
+* ``journal_mode=WAL`` with ``synchronous=FULL``, by which SQLite syncs the write-ahead log at every commit. With
+  ``NORMAL`` it would sync at checkpoints only, so that a power loss would undo acknowledged commits.
+* The directory is synced when a database file was made in it, and its parent when the directory was, because a synced
+  file whose name was never synced is lost with its name. (SQLite does this itself for the log beside the database.)
+* ``fullfsync``, because on macOS a plain fsync does not empty the drive's own cache. Elsewhere it changes nothing.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BUSY_MS = 5_000  # for a write to wait for other processes
 BACKOFF = Backoff(first_ms=0.2, max_ms=2, factor=1.5, jitter=0.5)  # another process's commit takes about 0.5 ms
 GROUP_MAX = 64  # writes in one commit, so that the first does not wait too long
 IDLE_READERS_MAX = 16  # enough for one machine; opening another costs 0.2 ms
-LOG_BYTES_MAX = 64 * 1024 * 1024  # beyond it a writer waits for readers, to begin the log anew
-REMEMBERED_CHARS_MAX = 16_384  # of one read, in each of the readers
-# A writer waits so long for readers, in so many waits. During a long wait new readers would take the place of the
-# reader that SQLite waits for.
+LOG_BYTES_MAX = 64 * 1024 * 1024  # beyond it a writer waits for readers, to begin the log again
+REMEMBERED_READ_CHARS_MAX = 16_384
+# A writer waits so long for readers, in so many waits, because during one long wait new readers would take the place of
+# the reader for which SQLite waits.
 READERS_MS = 1_000
 READERS_WAITS = 20
 
@@ -86,9 +86,9 @@ class Database:
         return self._look(lambda connection: connection.execute(query, parameters).fetchall())
 
     def remembered(self, query: str, parameters: Sequence[str], shape: Callable[[list[Any]], T]) -> T:
-        """Return what ``shape`` makes of the rows of one query, anew only where something was written since.
+        """Return the result of ``shape`` for the rows of one query, which is repeated only after a write.
 
-        SQLite answers whether that is so for a third of what the query costs.
+        SQLite answers whether something was written for a third of the query's cost.
 
         Raises:
             Unavailable: The database could not be asked.
@@ -101,7 +101,7 @@ class Database:
             if parameters not in memory:
                 rows = connection.execute(query, parameters).fetchall()
                 found = shape(rows)
-                if sum(len(part) for row in rows for part in row if isinstance(part, str)) > REMEMBERED_CHARS_MAX:
+                if sum(len(part) for row in rows for part in row if isinstance(part, str)) > REMEMBERED_READ_CHARS_MAX:
                     return found
                 memory[parameters] = found
             remembered: T = memory[parameters]
@@ -144,14 +144,14 @@ class Database:
             raise self._fact(Unavailable, error) from error
 
     def write(self, work: Work) -> None:
-        """Run ``work`` in a transaction and commit it, together with what other threads want written meanwhile.
+        """Run ``work`` in a transaction and commit it, together with the works of other threads that wait meanwhile.
 
         ``work`` raises a store fact, if at all, before it changes anything. This method then raises the fact, and the
         group's other works are committed.
 
         Raises:
             Unavailable: Nothing was written.
-            NoAnswer: The commit failed half-way: it may have been written.
+            NoAnswer: The commit failed half-way, and may have been written.
         """
         entry = _Entry(work)
         with self._turns:
@@ -202,7 +202,8 @@ class Database:
     def _begin(self) -> StoreFact | None:
         """Begin a write transaction, waiting for other processes.
 
-        SQLite's own waiting sleeps up to 100 ms at a time, and of four busy processes one starved for two seconds.
+        SQLite's own waiting is not used, because it sleeps up to 100 ms at a time, so that one of four busy processes
+        starved for two seconds.
         """
         deadline = time.monotonic() + BUSY_MS / 1000
         failures = 0
@@ -228,21 +229,21 @@ class Database:
                     fate = NoAnswer
                     self._writer.execute("COMMIT")  # the commit of every work of the group, or of none
         except sqlite3.Error as error:
-            # Without room the log's last frame, the commit, was not written whole: after a crash it is not found.
+            # Without room the log's last frame, the commit, was not written whole, so a crash does not find it.
             outcomes = [self._fact(Unavailable if _is_full(error) else fate, error) for _ in group]
         self._bound_log()
         return outcomes
 
     def _bound_log(self) -> None:
-        """Begin the write-ahead log anew if it grew too long.
+        """Begin the write-ahead log again from its start if it grew too long.
 
-        SQLite's own checkpoints don't wait for readers. The log can be overwritten from its start only in a moment
-        without any reader. Where reads always overlap there is no such moment.
+        SQLite overwrites the log from its start only in a moment without any reader, and its own checkpoints don't wait
+        for readers, so that where reads always overlap the log would grow without end.
         """
         if self._is_in_memory or self._log_bytes() <= self._log_bytes_max:
             return
-        # What was committed stays committed whatever happens here, so a failure is not the writer's. A failure that
-        # lasts will meet the next commit.
+        # A failure here is not the writer's, because the commit stays committed in any case. A failure that lasts is
+        # raised by the next commit.
         with contextlib.suppress(sqlite3.Error):
             self._writer.execute(f"PRAGMA busy_timeout={READERS_MS // READERS_WAITS}")
             for _ in range(READERS_WAITS):
@@ -250,7 +251,7 @@ class Database:
                 if not is_busy:
                     break
             self._writer.execute("PRAGMA busy_timeout=0")
-        # If a reader was there all the time, the log still has its length. Not every commit must wait for that reader.
+        # If a reader was there all the time, the log still has its length, and not every commit must wait for it.
         self._log_bytes_max = LOG_BYTES_MAX + self._log_bytes()
 
     def _log_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """A directory as both stores: the embedded default, used by ``fenceline dev``.
 
-Rule: objects and items are in two files, so that no item write waits for an object's. Processes that have them open
-share the directory. A process that makes the items anew has it alone.
+Rule: objects and items are in two files, so that no item write waits for an object's. Processes that have the files
+open share the directory. A process that makes the items again has the directory alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_directory(
         directory: Its parents are made, too.
         now_ms: The object store's own clock.
         secret: Signs URLs, if the directory is new; made up if left out.
-        is_alone: No other process may have it open, until the item store is closed.
+        is_alone: Whether no other process may have it open, until the item store is closed.
 
     Raises:
         CannotOpen: The directory can't be used; the message says what to do.

@@ -1,7 +1,7 @@
-"""Opens an SQLite database file of ours, or makes it, so that its commits are durable.
+"""Opens a database file of fenceline, or makes it, so that its commits are durable.
 
-Rule: a process that opens a file knows that it is ours, and not newer than this version. Another program's file is not
-changed.
+Rule: a process that opens a file knows that it is fenceline's, and not newer than this version. Another program's file
+is not changed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from fenceline.ports import StoreFact
 
-CHECKPOINT_BYTES = 16 * 1024 * 1024  # of write-ahead log, before it is copied into the database
+CHECKPOINT_LOG_BYTES = 16 * 1024 * 1024  # after which the write-ahead log is copied into the database
 MEMORY_MAX = 256  # reads remembered by one connection
 GRANT_WRITING = "let this user write to the directory and its files (verify needs that, too; or name a copy)"
 
 
 class CannotOpen(StoreFact):
-    """A path that can't hold a database of ours. The message says what to do."""
+    """A path that can't hold a database of fenceline. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,15 @@ class Schema:
 
 
 class Connection(sqlite3.Connection):
-    """A connection that remembers what was read through it since another connection last committed."""
+    """A connection that remembers its reads since another connection last committed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._version: int | None = None  # of the data as this connection sees it
+        self._version: int | None = None  # the version of the data that this connection sees
         self._memory: dict[Sequence[str], Any] = {}
 
     def remember(self) -> dict[Sequence[str], Any]:
-        """Return what is remembered, all of which is still true."""
+        """Return the remembered reads, all of which are still true."""
         ((version,),) = self.execute("PRAGMA data_version").fetchall()
         if version != self._version or len(self._memory) >= MEMORY_MAX:
             self._version, self._memory = version, {}
@@ -53,7 +53,7 @@ class Connection(sqlite3.Connection):
 
 
 def connect(path: str, *, busy_ms: int) -> Connection:
-    # Several threads use it, one at a time. Our statements, not the sqlite3 module, begin and end its transactions.
+    # Several threads use it, one at a time. Statements here, not the sqlite3 module, begin and end its transactions.
     seconds = busy_ms / 1000
     return sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False, factory=Connection)
 
@@ -95,7 +95,8 @@ def is_damaged(error: sqlite3.Error) -> bool:
 def _locked(directory: str) -> Iterator[int]:
     """Hold the directory against other processes that open a database in it.
 
-    SQLite answers "locked", without waiting, to two processes that switch a new file to write-ahead logging at once.
+    This is needed because SQLite answers "locked", without waiting, to two processes that switch a new file to
+    write-ahead logging at once.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -112,7 +113,7 @@ def _prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA fullfsync=ON")
     connection.execute("PRAGMA checkpoint_fullfsync=ON")
-    connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_BYTES // schema.page_bytes}")
+    connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_LOG_BYTES // schema.page_bytes}")
     connection.execute("BEGIN IMMEDIATE")  # even for an old file, to learn whether it can be written
     if is_new:
         for statement in schema.statements:

@@ -34,7 +34,7 @@ SCHEMA = Schema(
 )
 
 _VERSION = "SELECT version FROM items WHERE partition = ? AND sort = ?"
-# In this order each item is found by its key. With IN, SQLite would scan the table.
+# In this order each item is found by its key, because with IN SQLite would scan the table.
 _GET = (
     "WITH asked (p, s) AS (VALUES {}) SELECT partition, sort, version, value FROM asked CROSS JOIN items"
     " ON partition = p AND sort = s"
@@ -50,7 +50,7 @@ class SqliteItemStore:
     """An ``ItemStore`` in the file ``path``, or in memory (``":memory:"``). Threads and processes may share it.
 
     Args:
-        lock: Held until this is closed.
+        lock: A lock that is held until this store is closed.
 
     Raises:
         CannotOpen: There is no database of this schema at ``path``, and none could be made.
@@ -66,7 +66,7 @@ class SqliteItemStore:
         if not keys:
             return {}
         asked = tuple([part for key in keys for part in key])
-        # One statement: all items are of one moment.
+        # One statement, so that all items are of one moment.
         return self._database.remembered(_get_query(len(keys)), asked, _items)
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -129,13 +129,13 @@ _BYTES = "$bytes"
 def encode(value: Mapping[str, ItemValue]) -> str:
     """Return ``value`` as JSON.
 
-    Bytes become ``{"$bytes": base64}``. So that nothing else does, a name's leading ``$`` is doubled.
+    Bytes become ``{"$bytes": base64}``. A name's leading ``$`` is doubled, so that no other value has that form.
     """
     return json.dumps(_tagged(value), separators=(",", ":"))
 
 
 def decode(text: str) -> Mapping[str, ItemValue]:
-    """Return the value that ``encode`` was given. It must not be changed: other callers may get the same object."""
+    """Return the value that ``encode`` was given. Do not change it, because other callers may get the same object."""
     return _decode_again(text) if len(text) <= _REMEMBERED_CHARS_MAX else _decode(text)
 
 

@@ -1,7 +1,7 @@
 """A lock on a data directory, held as long as its stores are open: shared by all its processes, or held by one alone.
 
-Rule: no process waits for it, and none leaves it behind, however it ends. The operating system releases it with the
-last descriptor, also after kill -9.
+Rule: no process waits for the lock, and none leaves it behind, however the process ends, because the operating system
+releases it with the last descriptor, also after kill -9.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class DirectoryLock:
     """A held lock on ``directory``, which exists; close it when done.
 
     Args:
-        is_alone: No other process may hold it.
+        is_alone: Whether no other process may hold it.
 
     Raises:
         CannotOpen: A process that does not share it holds it, or the directory can't be written to.

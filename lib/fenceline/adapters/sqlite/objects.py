@@ -1,7 +1,7 @@
 """Objects in an SQLite database.
 
-Rule: a listing, and a look for an absent key, touch the ``objects`` table only. It is small and kept in the order of
-the keys. Bodies are in a table beside it, in the order of their arrival.
+Rule: a listing, and a look for an absent key, read only the table ``objects``, which is small and in the order of the
+keys. Bodies are in another table, in the order of their arrival.
 
 Not here: serving URLs. This module signs and verifies them, and ``fenceline dev`` serves them.
 """
@@ -25,7 +25,8 @@ SCHEMA = Schema(
     application_id=0x666E6C6F,  # "fnlo"
     version=1,
     # Measured with bodies of 1 KiB, 64 KiB and 1 MiB. With pages of 32 KiB large bodies are written and read in two
-    # thirds of the time that pages of 4 KiB take. For small bodies there is no difference: their cost is the sync.
+    # thirds of the time that pages of 4 KiB take. For small bodies there is no difference, because their cost is the
+    # sync.
     page_bytes=32 * 1024,
     statements=(
         "CREATE TABLE objects (key TEXT PRIMARY KEY, size INTEGER NOT NULL, modified_at INTEGER NOT NULL,"
@@ -36,7 +37,7 @@ SCHEMA = Schema(
     if_damaged="end every server, and restore it from a backup: it is the log, and nothing else has it",
 )
 
-# The metadata are read as bytes: after damage by a failing disk they may be no text.
+# The metadata are read as bytes, because after damage by a failing disk they may be no text.
 _GET = "SELECT id, size, modified_at, CAST(metadata AS BLOB) FROM objects JOIN bodies USING (id) WHERE key = ?"
 _GET_WHOLE = "SELECT size, modified_at, CAST(metadata AS BLOB), body FROM objects JOIN bodies USING (id) WHERE key = ?"
 
@@ -46,9 +47,8 @@ class SqliteObjectStore:
 
     Args:
         now_ms: The store's own clock, for ``modified_at`` and the lifetime of URLs.
-        secret: Signs URLs, if the database has no secret yet; made up if left out. Every process on ``path`` uses
-            the
-        stored one.
+        secret: Signs URLs, if the database has no secret yet; made up if left out. Every process on ``path`` uses the
+            stored secret.
 
     Raises:
         CannotOpen: There is no database of this schema at ``path``, and none could be made.
@@ -83,7 +83,7 @@ class SqliteObjectStore:
                 raise Damaged(f"the object's metadata is not what was stored; restore it from a backup: key={key}")
             return Object(key, body, known, size, modified_at)
         with self._database.reading() as connection:
-            # Both looks take one snapshot, since a row's id is used again after a delete.
+            # Both reads are of one snapshot, because a row's id is used again after a delete.
             connection.execute("BEGIN")
             row = connection.execute(_GET, (key,)).fetchone()
             if row is None:
@@ -130,7 +130,7 @@ class SqliteObjectStore:
         return rows[0][0] if rows else None
 
     def _store_secret(self, fresh: bytes) -> bytes:
-        """Return the stored secret: of several processes that store one at once, the first one's."""
+        """Return the stored secret, which is the first one's if several processes store one at once."""
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute("INSERT INTO secret (id, value) VALUES (1, ?) ON CONFLICT DO NOTHING", (fresh,))

@@ -1,6 +1,6 @@
 """A search for a prefix, as an SQL condition.
 
-Rule: one bound at each end, so that SQLite finds both in the index and looks at nothing outside them.
+Rule: there is one bound at each end, so that SQLite finds both in the index and looks at nothing outside them.
 """
 
 from __future__ import annotations
