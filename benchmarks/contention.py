@@ -68,7 +68,7 @@ class Cell:
         self.failures += pace.failures
 
     def kinds(self) -> list[str]:
-        """Return what each process does."""
+        """Return the kind of each process's requests."""
         return [self.load.kind_of(number) for number in range(self.load.processes)]
 
     @property

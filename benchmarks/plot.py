@@ -23,7 +23,7 @@ Latencies = Mapping[str, Sequence[float]]
 
 
 def read(file: Path) -> Latencies:
-    """Read what ``fenceline bench --latencies`` wrote: latencies in ms by the name of their race."""
+    """Read the output of ``fenceline bench --latencies``: latencies in ms by the name of their race."""
     found: Latencies = json.loads(file.read_text())
     return found
 

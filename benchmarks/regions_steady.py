@@ -82,7 +82,7 @@ class Steady:
                 self.ends[region, partition].append((end, time.monotonic()))
 
     def _consume(self, region: str) -> None:
-        """Acknowledge what is readable, as a consumer at the end of each log does."""
+        """Acknowledge all readable records, as a consumer at the end of each log does."""
         client, marks = self.clients[region], dict.fromkeys(range(PARTITIONS), 0)
         while not self.is_over.wait(LOOK_S):
             for partition, mark in marks.items():

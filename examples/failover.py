@@ -288,7 +288,7 @@ def check_none_lost(given: Iterable[str], times: Mapping[str, int]) -> None:
 
 
 def verify(here: Region, peer: Region) -> list[dict[str, Any]]:
-    """Return what ``fenceline verify --peer`` says of two regions: an entry for each partition and origin."""
+    """Return the output of ``fenceline verify --peer`` for two regions: an entry for each partition and origin."""
     command = [sys.executable, "-m", "fenceline_cli.main", "verify", TOPIC, "--url", here.url]
     command += ["--peer", f"{peer.name}={peer.url}", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

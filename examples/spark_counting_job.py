@@ -57,7 +57,7 @@ def records(counts: DataFrame, driver: str) -> DataFrame:
 
 
 class Progress(StreamingQueryListener):
-    """Prints what each batch did."""
+    """Prints the progress of each batch."""
 
     def onQueryStarted(self, event) -> None:  # noqa: N802 (as the next three: Spark's names)
         pass

@@ -98,7 +98,7 @@ class Driver:
         return code
 
     def close(self) -> None:
-        """Kill what still runs, and let no request through any more."""
+        """Kill the processes that still run, and let no further request through."""
         self._kill()
         self._gate.shutdown()
         self._gate.server_close()
@@ -140,7 +140,7 @@ def _session_of(pid: int) -> int | None:
 
 
 def _gate_of(driver: Driver, service: Any) -> type[BaseHTTPRequestHandler]:
-    """Return what passes each request of ``driver`` to ``service``, and its answer back."""
+    """Return the handler that passes each request of ``driver`` to ``service``, and its answer back."""
 
     class Gate(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -147,7 +147,7 @@ def _environment() -> dict[str, str]:
 
 
 def _compile(directory: Path, target: Target) -> None:
-    """Compile every module, so that no cold start does, because Lambda keeps nothing of what a process compiles.
+    """Compile every module. Otherwise each cold start would, because Lambda keeps nothing of what a process compiles.
 
     A compiled file is never compared with its source, whose times are not the same twice.
     """
@@ -190,7 +190,7 @@ def _pip(directory: Path, target: Target, requirements: Sequence[str]) -> None:
 
 
 def _prune(directory: Path, services: set[str]) -> None:
-    """Delete what no function reads."""
+    """Delete the files that no function reads."""
     shutil.rmtree(directory / "bin", ignore_errors=True)
     _keep(directory / "botocore" / "data", services, files_too=False)
     _keep(directory / "aiokafka", _AIOKAFKA, files_too=True)
@@ -222,7 +222,7 @@ def _write_metadata(directory: Path) -> None:
 
 
 def _forget_old(place: Path) -> None:
-    """Delete what was made for earlier sources, except in the last hour: a deployment may still use that."""
+    """Delete the bundles of earlier sources, except those of the last hour, which a deployment may still use."""
     kind = place.name.rpartition("-")[0]
     for old in BUILD.glob(f"{kind}-*"):
         if old != place and time.time() - old.stat().st_ctime > _KEPT_S:

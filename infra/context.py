@@ -60,17 +60,17 @@ class Deployment:
         cors_origins: Web origins that may call the API; none by default.
         throttle_rate, throttle_burst: Requests in a second, and at once, beyond which the gateway answers 429.
         poll_concurrency: How many processes each function that holds polls may have at once (reserved concurrency);
-            0
-        reserves nothing.
+            0 reserves nothing.
         deletion_protection: The table refuses to be deleted until this is turned off.
         keeps_data: Bucket and table outlive the stack.
         restore_role: The ARN of the one role that may put objects unconditionally, while a backup is brought back.
         alarm_topics: By region the ARN of the SNS topic that gets the region's alarms.
         log_days: How long the functions' and the API's logs are kept.
-        log_level: Of the functions' own lines: DEBUG, INFO, WARNING or ERROR.
+        log_level: The level of the functions' own lines: DEBUG, INFO, WARNING or ERROR.
         tracing: X-Ray traces requests.
-        spark: Where jobs of Spark run; ``None`` makes nothing for them.
-        target: What the functions are built for: Lambda, or this machine, for an emulator that runs them here.
+        spark: The place for jobs of Spark; ``None`` makes none.
+        target: The machine that the functions are built for: Lambda's, or this one, for an emulator that runs them
+            here.
     """
 
     name: str = "Fenceline"

@@ -85,8 +85,8 @@ class Function(Construct):
     Args:
         name: Its key in ``SIZES``, and its module in ``functions``.
         code: The bundle.
-        settings: What it reads from its environment, except for what depends on the function.
-        may: What it may do to the stores.
+        settings: The settings in its environment, except for those that depend on the function.
+        may: Its permissions for the stores.
         dead_letters: The queue for calls that failed, where no caller waits for an answer.
         role_name: The name of its role, where other stacks must know it.
     """

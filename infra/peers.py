@@ -64,7 +64,7 @@ class PeerReference:
     """A peer, as one stack refers to it.
 
     Args:
-        settings: What the functions know of it.
+        settings: The functions' settings of it.
         account: Its account.
         queue: The ARN of its queue ``pull``.
         role: The ARN of the role to take there.

@@ -216,7 +216,7 @@ class RegionalStack(cdk.Stack):
         }
 
     def _may_with_peers(self) -> Mapping[str, Sequence[iam.PolicyStatement]]:
-        """Return what the functions may do that exist only with peers."""
+        """Return the permissions of the functions that exist only with peers."""
         store, queues = self.storage, self.queues
         if queues is None:
             return {}

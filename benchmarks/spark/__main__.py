@@ -28,12 +28,12 @@ class Sizes:
     """The sizes of the measurements.
 
     Args:
-        warm, rounds: How many rounds come first and are not counted, and how many are.
-        reviews: How many of them are read, ``times`` over; ``None`` takes all.
+        warm, rounds: The number of rounds that come first and are not counted, and of those that are.
+        reviews: The number of reviews that are read, ``times`` over; ``None`` takes all.
         large: How many records of 1 KiB are read.
-        batches: Rows of a batch that is written, and how many such batches.
-        segments: How many a read is planned for.
-        records, keys: Of the partition that one worker reads, and that is compacted.
+        batches: The rows of a batch that is written, and the number of such batches.
+        segments: The number of segments for which a read is planned.
+        records, keys: The size of the partition that one worker reads, and that is compacted.
     """
 
     warm: int = 3
@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def missing() -> str | None:
-    """Return what keeps the benchmark from running here, in one line; ``None`` if nothing does."""
+    """Return the reason why the benchmark cannot run here, in one line; ``None`` if it can."""
     if not processes.is_known():
         return "benchmarks.spark counts the CPU time of processes, which only Linux reports in /proc"
     if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "numpy", "pandas")):

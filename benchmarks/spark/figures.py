@@ -60,7 +60,7 @@ def by_clock(
 
 
 def told(costs: Sequence[Cost]) -> str:
-    """Return what a row costs in the best round."""
+    """Return the cost of a row in the best round."""
     cpu = min(costs, key=lambda cost: cost.cpu_us)
     wall_us = min(cost.wall_us for cost in costs)
     return f"{cpu.cpu_us:.2f} ({cpu.server_cpu_s / cpu.rows * 1e6:.2f}), {wall_us:.2f}"

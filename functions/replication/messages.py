@@ -50,7 +50,7 @@ def sent_ms(event: Event) -> int:
 
 
 def failures(message_ids: Iterator[str] | Sequence[str]) -> list[dict[str, str]]:
-    """Return what a call answers of the messages that must come again, as Lambda wants it."""
+    """Return a call's answer about the messages that must come again, as Lambda wants it."""
     return [{"itemIdentifier": one} for one in message_ids]
 
 

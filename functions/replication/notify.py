@@ -1,8 +1,8 @@
 """The notifier, which informs the regions that a segment's topic names, and this one, of each new segment.
 
 Rule: a peer's queue that cannot be reached stops nothing here (I25). The messages to it are not kept, because the
-peer's own schedule looks for what it lacks, but they are counted, because a queue's policy may be wrong for ever. A
-message that is none of S3's fails, and becomes a dead letter.
+peer's own schedule looks for what it lacks. They are counted, because a queue's policy may be wrong for ever. A message
+that is none of S3's fails, and becomes a dead letter.
 
 Not here: what a region does when it is informed (``replicate``).
 """

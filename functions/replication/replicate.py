@@ -5,8 +5,8 @@ replicator sends itself one delayed message. A message that cannot be read, whos
 comes again, and becomes a dead letter after five times. The next call finds the work that a dead one left.
 
 Rule: the schedule sends messages and takes nothing itself, so that many calls share the work. Each minute it names a
-fifth of all partitions, so that a record whose news were lost arrives within five minutes, and all partitions of topics
-with a replicated subscription, because an acknowledgement makes no news.
+fifth of all partitions, so that a record whose news were lost arrives within five minutes. It also names all partitions
+of topics with a replicated subscription, because an acknowledgement makes no news.
 
 Not here: what a look does (``fenceline.regions``).
 """

@@ -152,7 +152,7 @@ class ErrorsAsLines(TyperGroup):
 
 
 def discard_stdout() -> None:
-    """Send what the interpreter flushes at its end to nowhere, instead of to a closed pipe."""
+    """Discard the output that the interpreter flushes at its end, which would go to a closed pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

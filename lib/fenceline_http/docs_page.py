@@ -224,7 +224,7 @@ def _errors() -> str:
 
 
 def _type(schema: Schema) -> str:
-    """Return what a value must be, in words."""
+    """Return the type of a value, in words."""
     if "$ref" in schema:
         name = escape(schema["$ref"].removeprefix(_REF))
         return f'<a href="#schema-{name}">{name}</a>'

@@ -29,7 +29,7 @@ USUAL: Mapping[str | None, Media] = {None: Media.JSON, JSON_TYPE: Media.JSON, BA
 
 
 def of_body(content_type: str | None) -> Media:
-    """Return what a body with this content type is; without one it is JSON.
+    """Return the media type of a body with this content type; without one it is JSON.
 
     Raises:
         UnsupportedMediaTypeError: It is neither.
@@ -58,7 +58,7 @@ def check_batch(content_type: str | None) -> None:
 
 
 def of_answer(accept: str | None) -> Media:
-    """Return what to answer with: batches where they are accepted, and JSON is not preferred or named before them."""
+    """Return the media type of an answer: batches if they are accepted, and JSON is not preferred or named first."""
     best, best_quality = Media.JSON, 0.0
     for piece in (accept or "").split(","):
         name, parameters = _parsed(piece)

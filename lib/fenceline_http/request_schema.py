@@ -108,7 +108,7 @@ class Members:
         cls.names = frozenset(name for name, _ in cls.members)
 
     def check(self) -> None:
-        """Refuse what no single member is to blame for."""
+        """Refuse a request for which no single member is to blame."""
 
     @classmethod
     def of_json(cls, tree: Any, path: str = "") -> Self:
@@ -163,7 +163,7 @@ class Body(Members):
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """Return what the body of ``request`` is.
+        """Return the declared request that the body of ``request`` is.
 
         Raises:
             FencelineError: The body's size, its media type, its form, or a parameter beside it, in this order.
@@ -196,7 +196,7 @@ class Query(Members):
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """Return what the query of ``request`` is.
+        """Return the declared request that the query of ``request`` is.
 
         Raises:
             InvalidRequestError: A parameter is not declared, is given twice, or is of another kind.
@@ -205,7 +205,7 @@ class Query(Members):
 
     @classmethod
     def of_query(cls, query: str) -> Self:
-        """Return what a query is, as ``of`` does."""
+        """Return the declared request that a query is, as ``of`` does."""
         texts = _texts(query)
         made = cls.__new__(cls)
         values = made.__dict__

@@ -184,7 +184,7 @@ def _result(place: dict[str, Any], became: Appended | FencelineError | None) -> 
 
 
 def _appended(result: Appended) -> dict[str, Any]:
-    """Return what ``answers.to_json`` does, written out because that saves each produce two calls."""
+    """Return the result of ``answers.to_json``, written out because that saves each produce two calls."""
     return {
         "base_offset": result.base_offset,
         "next_offset": result.next_offset,

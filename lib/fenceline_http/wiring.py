@@ -58,7 +58,7 @@ class Service:
 
 @cache
 def service() -> Service:
-    """Return what this process works with.
+    """Return the service of this process.
 
     Raises:
         CannotOpen, Unavailable: The stores can't be used.
@@ -68,7 +68,7 @@ def service() -> Service:
 
 
 def service_of(settings: Settings) -> Service:
-    """Make what ``settings`` describes.
+    """Make the service that ``settings`` describes.
 
     Raises:
         CannotOpen: The data directory can't be used, or no client of AWS is installed.
@@ -158,7 +158,7 @@ def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: 
 
 
 def _signer(peer: PeerSettings, region: str) -> Signer | None:
-    """Return what signs the requests to a peer: none, if no role is to be taken."""
+    """Return the signer of requests to a peer; ``None`` if no role is to be taken."""
     if not peer.role:
         return None
     from fenceline.adapters.aws.peer_signing import RoleSigner  # Only here: an extra, which local servers may lack.

@@ -95,7 +95,7 @@ class Network(httpx.BaseTransport):
 
 
 def served(service: Service, region: str = "here") -> wiring.Service:
-    """Return what the handlers work with, over a service whose clocks the test moves."""
+    """Return the service of the handlers, over a log whose clocks the test moves."""
     settings = Settings(":memory:", region=region)
     return wiring.Service(settings, service.log, service.objects.store, service.items.store, ThreadRuntime(1), "0.0.0")
 

@@ -23,7 +23,7 @@ def position_in(client):
 
 
 def square(client, txn, record):
-    """Write what follows from one input, and that it is done with."""
+    """Write the square of one input, and move the group past the input."""
     txn.send("squares", value=b"%d" % int(record.value) ** 2)
     txn.send_offsets("squaring", [CommittedOffset("numbers", 0, record.offset + 1)])
 

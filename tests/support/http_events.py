@@ -66,7 +66,7 @@ def event(
 
 
 def answer_of(function: Function, sent: dict[str, Any]) -> dict[str, Any]:
-    """Return what a function's handler gives to its gateway."""
+    """Return the answer of a function's handler to its gateway."""
     return dispatch.respond(function, sent, wiring.service()).to_event()
 
 

@@ -116,7 +116,7 @@ def skip(region: str, from_offset: int, to_offset: int, count: int, number: int 
 
 
 def full_regions() -> RegionState:
-    """Return what a fold keeps at most of seven regions that claim as much as a marker takes."""
+    """Return the most that a fold keeps of seven regions that claim as much as a marker takes."""
     most, full_id = limits.INT64_MAX, "f" * 32
     names = [f"{n}".rjust(63, "r") for n in range(limits.ORIGINS_MAX)]
     had = dict.fromkeys(names, (full_id, most))

@@ -118,7 +118,7 @@ class Ticking:
     # Between regions
 
     def pull(self, target: str, source: str, *, below: int | None = None, partition: int = 0) -> int:
-        """Take what travels from ``source`` into ``target``, below an offset of its log; return how many batches."""
+        """Take the batches that travel from ``source`` to ``target``, below an offset of its log; return how many."""
         there, here = self.partition(source, partition), self.job(target, partition)
         tail = verified_tail(there)
         end = min(tail.bounds.last_stable_offset, tail.state.next_offset if below is None else below)
@@ -147,7 +147,7 @@ class Ticking:
         return len(batches)
 
     def _log_start(self, there: Partition, tail: Tail) -> tuple[int, int]:
-        """Return where the source's log begins, and how many own records lie below."""
+        """Return the log start of the source, and how many own records lie below."""
         start = tail.bounds.log_start_offset
         if start == tail.state.next_offset:
             return start, tail.state.own_records

@@ -82,7 +82,7 @@ def lost_behind(act: Callable[[], object]) -> Fault:
 
 
 def slept_before(act: Callable[[], object]) -> Fault:
-    """Return what becomes of a call before which its process sleeps; meanwhile other processes act."""
+    """Return the fault of a call before which its process sleeps; meanwhile other processes act."""
 
     def fault(call: Callable[[], Any]) -> Any:
         _as_others(act)

@@ -152,7 +152,7 @@ class Wire(httpx.BaseTransport):
         return len(self.requests(operation))
 
     def values(self, operation: str) -> list[Any]:
-        """Return what each request of the operation said in its body or its query."""
+        """Return the body or the query of each request of the operation."""
         return [one.value for one in self.requests(operation)]
 
     @property
@@ -189,7 +189,7 @@ class Wire(httpx.BaseTransport):
         self.outside.produce_batch(topic, partition, encoded.body, transactional_id="open")
 
     def partition(self, partition: int = 0, topic: str = "t") -> Partition:
-        """Return what the service's process remembers of a partition."""
+        """Return the partition as the service's process remembers it."""
         return partition_of(self.service.log, partition, topic=topic)
 
     def stored(self, partition: int = 0, topic: str = "t", *, is_committed: bool = False) -> list[bytes | None]:

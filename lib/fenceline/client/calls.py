@@ -104,7 +104,7 @@ def refuse(kind: type[InvalidRequestError], name: str, allowed: str, given: obje
 
 
 def checked(name: str, rule: Rule, given: Any) -> Any:
-    """Return what a call goes on with, in place of the argument that it was given.
+    """Return the value with which a call goes on, in place of its argument.
 
     Raises:
         WrongTypeError, WrongValueError: The call does not take it.
@@ -479,7 +479,7 @@ def _guarded(name: str, method: Callable[..., Any] | None) -> Callable[..., Any]
 
 
 def _checks(name: str, function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]:
-    """Return what checks the arguments that a call was given: it returns the positional ones, and replaces the others.
+    """Return a function that checks the arguments of a call: it returns the positional ones, and replaces the others.
 
     An argument that was left out is not looked at, nor one that the function does not have: Python refuses that.
     """

@@ -61,7 +61,7 @@ def forget(producer: Watched) -> None:
 
 
 def flush_all() -> None:
-    """Send what this process's producers still have, and say on stderr how much was not acknowledged."""
+    """Send the records that this process's producers still have, and say on stderr how many were not acknowledged."""
     mine = [one for one in _open.copy() if one.made_in == HERE.pid]
     _open.clear()
     try:

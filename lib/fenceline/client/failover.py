@@ -254,7 +254,7 @@ class FailoverSubscriber:
             reader.pause()
 
     def _page(self) -> tuple[int, Iterator[RegionalRecord]] | None:
-        """Return what is left of a page, or the next one; ``None`` at the end."""
+        """Return the rest of a page, or the next page; ``None`` at the end."""
         check_here(self)
         if self._is_handing and self._reader is not None:
             # An earlier call failed, or was interrupted, before the caller had the records that were taken. Because a
@@ -381,7 +381,7 @@ class FailoverSubscriber:
             reader.close()
 
     def _follows(self, region: str | None) -> bool:
-        """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""
+        """Move to ``region``, where the subscription should be read, if it answers; return True after a move."""
         advice, here = self._advice, self._reader
         if region != advice.region:
             is_overruled = region is not None and region == advice.overruled

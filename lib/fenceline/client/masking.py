@@ -32,5 +32,5 @@ _FILTER = _Masked()
 
 
 def mask_logger(name: str) -> None:
-    """Mask what is logged under ``name``; twice is as once."""
+    """Mask the lines that are logged under ``name``; twice is as once."""
     logging.getLogger(name).addFilter(_FILTER)

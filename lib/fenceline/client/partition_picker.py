@@ -63,7 +63,7 @@ class PartitionPicker:
         self.batch_bytes_max = bytes_max * 15 // 16  # room for what compression makes larger
 
     def refused(self, error: errors.MessageTooLargeError) -> None:
-        """Note what a refusal says of the topic's limit, before the topic is looked at again."""
+        """Note the topic's limit that a refusal names, before the topic is looked at again."""
         if isinstance(bytes_max := error.extra.get("bytes_max"), int):
             self.limit(bytes_max)
 

@@ -64,7 +64,7 @@ def error_of(response: httpx.Response) -> errors.FencelineError:
 
 
 def _told(response: httpx.Response) -> str:
-    """Return what a gateway's answer says, and what to do about it."""
+    """Return the text of a gateway's answer, and what to do about it."""
     status, url = response.status_code, masked(str(response.request.url))
     said = _said(response)
     if said is None:

@@ -93,9 +93,9 @@ class Grant(Holding):
     def grow(self, topic: Topic) -> Mapping[int, int]:
         """Claim the partitions that were added to the topic, under this grant's session.
 
-        The claims are Exclusive, or Shared if this grant is. They neither fence, because this producer may be fenced
-        already without knowing it and would then fence its successor, nor wait, because a place in the queue would keep
-        others out for as long as the session lives.
+        The claims are Exclusive, or Shared if this grant is. They do not fence, because this producer may be fenced
+        already without knowing it, and would then fence its successor. They do not wait, because a place in the queue
+        would keep others out for as long as the session lives.
 
         Each claim keeps its name and its partitions until it is granted, so that a claim whose answer was lost is
         repeated as the same claim. The loss of one of the new grants is the loss of this one. If another thread closes

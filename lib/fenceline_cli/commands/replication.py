@@ -243,7 +243,7 @@ def _redraw(topic: str, looks: Iterator[Look]) -> None:
 
 
 def drawn(topic: str, found: ReplicationStatus, trouble: str | None = None, *, width: int) -> Any:
-    """Return what a terminal shows: a few rows of each table, which is a list where the terminal is too narrow for it.
+    """Return a status for a terminal: a few rows of each table, which is a list if the terminal is too narrow for it.
 
     Args:
         width: Of the terminal, in columns. All tables fit where that is 80, unless offsets are large.

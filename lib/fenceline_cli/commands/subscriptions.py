@@ -198,7 +198,7 @@ class _Move:
 
 
 def _move_of(client: Client, topic: str, cursor: Cursor, position: Position) -> _Move:
-    """Return what moving ``cursor`` to ``position`` would do.
+    """Return the effect of moving ``cursor`` to ``position``.
 
     Records that were acknowledged individually are counted by their offsets.
 

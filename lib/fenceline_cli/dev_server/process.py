@@ -19,10 +19,10 @@ class ServerProcess:
     """A process of ``fenceline dev`` on this machine; a context manager that ends it.
 
     Args:
-        directory: That of its stores; ``None`` if ``options`` name the stores.
+        directory: The directory of its stores; ``None`` if ``options`` name the stores.
         port: 0 takes a free one.
         options: Further options of ``fenceline dev``.
-        messages: The file for what the server prints about its work, left out this process's stderr.
+        messages: The file for the server's messages about its work; left out, this process's stderr.
         env: Variables in place of this process's own.
 
     Raises:

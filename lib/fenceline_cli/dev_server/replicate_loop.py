@@ -143,7 +143,7 @@ class ReplicateLoop:
                 self._problems.note(place, {})
 
     def _start_runs(self) -> None:
-        """Start what is due, then wait until more is, or a run has ended."""
+        """Start the runs that are due, then wait until more are, or a run has ended."""
         with self._changed:
             now = _now_ms()
             for place, link in self._links.items():

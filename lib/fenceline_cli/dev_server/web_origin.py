@@ -91,7 +91,7 @@ class WebOrigins:
 
     @classmethod
     def from_json(cls, text: str) -> WebOrigins:
-        """Return what ``to_json`` wrote, in another process."""
+        """Return the value that ``to_json`` wrote, in another process."""
         return cls(*json.loads(text))
 
     def answer(self, scope: Mapping[str, Any]) -> Response | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def edges(column: pa.BinaryArray) -> np.ndarray:
-    """Return where each value begins in ``octets``, and where the last one ends, as int64."""
+    """Return the beginnings of the values in ``octets``, and after them the end of the last one, as int64."""
     if not len(column):
         return np.zeros(1, np.int64)  # an empty column may lack its offsets
     found = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)

@@ -37,7 +37,7 @@ class BatchSpan(NamedTuple):
 
 
 def record_places(data: memoryview, spans: Sequence[BatchSpan]) -> Any:
-    """Return where each record begins (int64), and as one more where the last one ends.
+    """Return the beginnings of the records (int64), and after them the end of the last one.
 
     Args:
         data: The records of batches, without gaps, and ``SLACK``.
@@ -75,7 +75,7 @@ def _walk(data: memoryview, span: BatchSpan, places: list[int]) -> None:
 
 
 def _after_long(data: memoryview, at: int, number: int) -> int:
-    """Return where the record at ``at`` ends, whose length is negative, or more than two bytes."""
+    """Return the end of the record at ``at``, whose length is negative, or more than two bytes."""
     length = shift = 0
     byte = 0x80
     while byte > 0x7F:
@@ -91,7 +91,7 @@ def _after_long(data: memoryview, at: int, number: int) -> int:
 
 
 def _guess(data: memoryview, spans: Sequence[BatchSpan]) -> Any:
-    """Return what ``record_places`` does, or ``None`` if the guess is not right."""
+    """Return the result of ``record_places``, or ``None`` if the guess is not right."""
     end, count = spans[-1].end, sum(span.records for span in spans)
     if end > count * _BYTES_PER_RECORD_MAX or end < 4:
         return None
@@ -125,7 +125,7 @@ def _likely(array: Any, end: int) -> Any:
 
 
 def _following(array: Any, found: Any, end: int) -> Any:
-    """Return where the records at ``found`` would end; ``end`` + 1 for what is no length of one or two bytes."""
+    """Return the ends that records at ``found`` would have; ``end`` + 1 without a length of one or two bytes."""
     length = array.take(found).astype(np.int64)
     following = found + 1
     longer = np.flatnonzero(length > 0x7F)

@@ -36,7 +36,7 @@ def varints(data: Any, at: Any) -> tuple[Any, Any]:
 
 
 def _long(data: Any, first: Any, at: Any, number_of: Any) -> tuple[Any, Any]:
-    """Return what ``varints`` does for those with more bytes, the first of which was read already."""
+    """Return the result of ``varints`` for those with more bytes, of which the first was read already."""
     second = data.take(at)
     found = (first & 0x7F).astype(np.uint64) | ((second & 0x7F).astype(np.uint64) << np.uint64(7))
     at = at + 1

@@ -154,7 +154,7 @@ class _Day:
         return self._file.tell()
 
     def write(self) -> None:
-        """Write what waits, as one row group."""
+        """Write the rows that wait, as one row group."""
         if not self.waiting:
             return
         table = pa.Table.from_batches(self.waiting)
@@ -238,7 +238,7 @@ _AUDITED = pa.schema(
 def audited_rows(
     to: str, files: Sequence[tuple[int, ArchivedFile]], numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what an audit asks of the records in the files with these numbers, each with the number beside its file."""
+    """Yield the audit's columns of the records in the files of these numbers, each with the number beside its file."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             at, file = files[number]
@@ -253,7 +253,7 @@ def audited_rows(
 
 
 def check_files(to: str, files: Sequence[ArchivedFile], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what is wrong with the files of these numbers: nothing, if they are what their manifest says."""
+    """Yield findings about the files of these numbers: none, if they are what their manifest says."""
     for batch in numbers:
         found = [(files[number], finding_of(to, files[number])) for number in batch.column(0).to_pylist()]
         wrong = [{"path": file.path, "finding": finding} for file, finding in found if finding is not None]
@@ -261,7 +261,7 @@ def check_files(to: str, files: Sequence[ArchivedFile], numbers: Iterable[pa.Rec
 
 
 def finding_of(to: str | Path, file: ArchivedFile) -> str | None:
-    """Return what is wrong with a file, or ``None``."""
+    """Return the finding about a file, or ``None``."""
     try:
         with place_of(to).open(file.path) as opened:
             digest = hashlib.sha256()

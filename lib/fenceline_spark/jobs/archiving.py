@@ -50,7 +50,7 @@ def archive(
     skips_lost: bool = False,
     runtime: Runtime | None = None,
 ) -> Manifest | None:
-    """Archive what was committed since the last run, and return its manifest; ``None`` if there is nothing new.
+    """Archive the records committed since the last run, and return their manifest; ``None`` if there are none.
 
     Args:
         directory: A directory that the driver and every worker can write, on a file system with hard links. Or
@@ -218,7 +218,7 @@ def _left(manifests: Manifests, topic: str, topic_id: str) -> Sequence[str]:
 
 
 def _end(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
-    """Remove what a run has made and its manifest does not name, and its draft."""
+    """Remove the files of a run that its manifest does not name, and its draft."""
     _remove_files(manifests, topic, topic_id, run)
     manifests.end(topic_id, run)
     # A copy of a task may have kept a file in between, and seen the draft. One that sees none removes its own.
@@ -263,7 +263,7 @@ def _files_of(manifests: Manifests, topic: str) -> list[ArchivedFile]:
 
 
 def gaps_of(manifests: Sequence[Manifest]) -> list[tuple[str, int, str]]:
-    """Return what is wrong with ranges: (manifest, partition, that it does not begin where the one before ends, …)."""
+    """Return the faults of ranges: (manifest, partition, that it does not begin where the one before ends, …)."""
     ends: dict[tuple[str, int], int] = {}
     found: list[tuple[str, int, str]] = []
     for manifest in manifests:

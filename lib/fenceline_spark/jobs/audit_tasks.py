@@ -135,7 +135,7 @@ def _count_rows(counts: RangeCounts, column: Any) -> None:
 def verify_chains(
     settings: Settings, places: Sequence[tuple[str, int]], numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what is wrong with the segments, the chain and the items of the partitions with these numbers."""
+    """Yield the faults of the segments, the chain and the items of the partitions with these numbers."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             topic, partition = places[number]

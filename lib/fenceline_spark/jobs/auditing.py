@@ -150,7 +150,7 @@ def audit(
 def audit_archive(
     spark: SparkSession, topics: Sequence[str], directory: str | Path, *, is_strict: bool = False
 ) -> Audit:
-    """Audit what an archive holds of these topics. The service is not asked, and no log need be there.
+    """Audit the records of these topics in an archive. The service is not asked, and no log need be there.
 
     Each incarnation of a topic has partitions of its own. Of one:
 
@@ -237,7 +237,7 @@ def _count_archived(
 
 
 def findings_of(partitions: Iterable[PartitionAudit], *, is_strict: bool) -> Iterable[AuditFinding]:
-    """Yield what should not be there."""
+    """Yield the findings of an audit."""
     for one in partitions:
         if one.damage is not None:
             yield AuditFinding(one.topic, one.partition, "damaged", one.damage)

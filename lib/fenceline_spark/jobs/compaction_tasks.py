@@ -236,7 +236,7 @@ def _kept(rows: Rows, winners: Any, deletes_to: int) -> Any:
 
 
 def _copy(writer: ViewWriter, rows: Rows, kept: Any) -> None:
-    """Add what is kept of each batch: its bytes as they are stored, or those of the records that are kept."""
+    """Add the kept part of each batch: its bytes as they are stored, or those of the records that are kept."""
     # The records one after the other are a binary array, so Arrow cuts out those that are kept.
     edges = pa.py_buffer(rows.places.astype(np.int32))
     stored = pa.Array.from_buffers(pa.binary(), len(kept), [None, edges, pa.py_buffer(rows.data)])

@@ -14,7 +14,7 @@ _OF_QUERIES = "spark."  # before the id of a query, which its checkpoint has
 
 
 def forget(client: Client, app_id: str) -> OnceMark | None:
-    """Forget what an application has committed, and return what it was; ``None`` if nothing was remembered.
+    """Forget the version that an application has committed, and return it; ``None`` if none was remembered.
 
     The plan of a replay of this name is forgotten, too.
 

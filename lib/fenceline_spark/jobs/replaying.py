@@ -72,9 +72,9 @@ def replay(
         name: The replay's. A run of the same name continues it.
         ranges: [start, end) of the partitions that are copied, or a function that is called only in a name's first run.
             All that is committed by then, if ``None``.
-        asked: What the ranges were asked for by, in words; a later run must ask for the same.
+        asked: The request for the ranges, in words; a later run must ask for the same.
         where: A condition in SQL on key, value, partition, offset, headers and timestamp.
-        offsets_per_version: Of all partitions together; a version is what a crash may cost.
+        offsets_per_version: The offsets of all partitions together in one version, which a crash may cost.
 
     Raises:
         ReplayError: Refused, and nothing was written; or records were deleted before they were copied.

@@ -123,7 +123,7 @@ def _stderr_kept() -> Iterator[IO[bytes]]:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Raise what a task raised as one line.
+    """Raise the error of a task as one line.
 
     Raises:
         JobError: A task failed.

@@ -223,12 +223,13 @@ class Committer:
             return False
 
     def _decided(self, batch: Batch) -> OnceMark | None:
-        """Return what the service has if this batch was written, by whichever run."""
+        """Return the version in the service if this batch was written, by whichever run."""
         mark = None if batch.once_id is None else self._client.once(batch.once_id)
         return mark if mark is not None and is_written(batch, mark) else None
 
     def _give_way(self, found: _Collected) -> OnceMark:
-        """Fence what this run wrote, once it is sure that another run has written the batch; return what is stored.
+        """Fence this run's transactions, once it is sure that another run has written the batch; return the stored
+        version.
 
         Raises:
             InvalidTxnStateError: No run has, because the version was forgotten meanwhile. Nothing was written.

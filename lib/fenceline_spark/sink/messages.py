@@ -37,7 +37,7 @@ class Batch:
     within: str | None = None
 
     def note(self, rows: int) -> str:
-        """Return what is remembered with the version of so many rows. Stored: a part is never renamed."""
+        """Return the note that is stored with the version of so many rows. Stored: a part is never renamed."""
         named = (self.run, self.target, self.within and f"run={self.within}", f"{_ROWS}{rows}")
         return " ".join(each for each in named if each)
 

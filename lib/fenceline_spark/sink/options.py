@@ -92,7 +92,7 @@ class SinkOptions:
     """All options of a write, parsed.
 
     Attributes:
-        region: What requests are signed for, as the client's ``region``.
+        region: The region that requests are signed for, as the client's ``region``.
         topic: The topic of every row; ``None`` takes each row's own.
         topic_epochs: The partitions that the session has, with their epochs; ``None`` writes under no session.
         expected_offsets: The offset from which on each partition's rows must lie.

@@ -229,6 +229,6 @@ def packed(batches: list[pa.RecordBatch]) -> bytes | None:
 
 
 def unpacked(rows: bytes) -> list[pa.RecordBatch]:
-    """Return what ``packed`` packed."""
+    """Return the rows of an Arrow stream that ``packed`` made."""
     with pa.ipc.open_stream(rows) as stream:
         return list(stream)

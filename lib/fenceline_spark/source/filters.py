@@ -126,7 +126,7 @@ class PushFilters:
 
 
 def condition_of(one: spark.Filter) -> ColumnCondition | None:
-    """Return what a filter says of one column, or ``None`` if it narrows nothing."""
+    """Return the condition of a filter on one column, or ``None`` if it narrows nothing."""
     if type(one) not in _COMPARISONS or len(one.attribute) != 1:
         return None
     column = one.attribute[0]

@@ -3,7 +3,7 @@
 Rule: the form is spark-sql-kafka's, ``{"a": {"0": 23}}``. A checkpoint also has ``$topic_ids``, by which a re-created
 topic is recognized; no topic's name has a ``$``. Any other member is refused.
 
-Rule: topics and partitions are sorted, so that equal offsets are equal JSON, because Spark compares texts.
+Rule: equal offsets are equal JSON, with topics and partitions sorted, because Spark compares texts.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Look:
         begins: The offset of each partition to go on from: its own, the log start above it, or its earliest if new.
         ends: The offset up to which each could be read now.
         topic_ids: The id of each topic of these.
-        losses: What lies before ``begins`` and is not kept, or is gone.
+        losses: The ranges before ``begins`` that are not kept, or are gone.
     """
 
     begins: Mapping[Place, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ def look(
     is_committed: bool,
     subscribed: Subscribed | None = None,
 ) -> Look:
-    """Return what a stream at ``start`` could read of the topics ``found``.
+    """Return the ranges of the topics ``found`` that a stream at ``start`` could read.
 
     Args:
         subscribed: What the query reads, so that a partition it no longer reads is not said to be gone.
@@ -96,7 +96,7 @@ def step(
     subscribed: Subscribed,
     earliest: Callable[[], Mapping[str, TopicBounds]],
 ) -> tuple[list[ReadRange], list[Loss]]:
-    """Return what a batch reads between two offsets, and what they say is lost.
+    """Return the ranges that a batch reads between two offsets, and the losses that these show.
 
     A partition that ``first`` lacks is read from its earliest offset. Where a look put it into ``last``, that is all.
 

@@ -27,7 +27,7 @@ class ReadSettings:
 
     Attributes:
         endpoint: The URL of the service.
-        region: What requests are signed for, as the client's ``region``; ``None`` signs none.
+        region: The region that requests are signed for, as the client's ``region``; ``None`` signs none.
         columns: The names of the columns asked for, in their order.
         is_committed: Rows of open and aborted transactions are left out (``read_committed``).
         origin: ``own`` leaves replicated records out; ``None`` reads all.

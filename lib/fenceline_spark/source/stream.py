@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query begins. Spark asks once for each checkpoint."""
+        """Return the offsets at which a new query begins. Spark asks once for each checkpoint."""
         start = self._options.starting
         found = bounds_of(self._client(), self._options.subscribed)
         partitions = edges.starts(self._client(), self._options, found, "latest")
@@ -78,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends; ``start`` itself if there is none.
+        """Return the offsets at which the next batch ends; ``start`` itself if there is none.
 
         Raises:
             DataLossError: What comes next is not kept, and ``failOnDataLoss`` is true.

@@ -155,7 +155,7 @@ class RangeReader:
             return None
 
     def _loss_of(self, page: SegmentList | None, at: int) -> Loss | None:
-        """Return what of the range from ``at`` on is lost, by this listing; ``None`` for no listing at all."""
+        """Return the loss in the range from ``at`` on that this listing shows; ``page`` is ``None`` without one."""
         part, asked = self._part, (at, self._end)
         if page is None or page.topic_id != part.topic_id:
             return Loss(part.topic, part.partition, asked, None, _GONE)

@@ -14,7 +14,7 @@ from tests.simulation.log.truth import Violation
 
 
 def owner_key(access: AccessTruth, resource: str, group: str | None) -> ItemKey:
-    """Return where the ownership of a resource is kept."""
+    """Return the key of the ownership item of a resource."""
     if "/" not in resource:
         return keys.lock_item(group, resource)
     partition = int(resource.split("/")[1])

@@ -392,7 +392,7 @@ def release_again(scene: Scene, process: Process) -> None:
 
 
 def access_is_whole(scene: Scene, process: Process) -> None:
-    """Assert what every entry must hold (see the module's rule)."""
+    """Assert the promises of every entry (see the module's rule)."""
     stored, topic_id = scene.stored(), scene.topic(TOPIC).topic_id
     for partition in range(2):
         markers = [*markers_of(stored, topic_id, partition)]

@@ -114,7 +114,7 @@ def _whole(operation: Operation) -> tuple[list[str], list[int]]:
 
 
 def _mends(operation: Operation, fate: Fate, *, is_whole: bool) -> Mends:
-    """Return what follows a fate: the name of a mend, after a pause."""
+    """Return the mends that follow a fate: the name of each, after a pause."""
     mends = [(name, pause_ms) for name in operation.mends for pause_ms in PAUSES_MS]
     if fate is Fate.LOSES_ANSWER:
         return mends[:1]
@@ -124,7 +124,8 @@ def _mends(operation: Operation, fate: Fate, *, is_whole: bool) -> Mends:
 def _strike(
     operation: Operation, at: int, call: str, fate: Fate, writes: list[int], mended: set[str], mends: Mends
 ) -> Strike:
-    """Return what a fate left behind, once each of ``mends`` has mended it, unless it is among what was ``mended``."""
+    """Return the changes that a fate left, after each of ``mends`` has mended them, unless they are among
+    ``mended``."""
     with ExitStack() as opened:
         scene, victim, before = _struck(operation, at, call, fate, opened)
         left = scene.stored()

@@ -196,7 +196,7 @@ def abort_all_too_late(scene: Scene, process: Process) -> None:
 
 
 def read_them(scene: Scene, process: Process) -> None:
-    """Read what is committed, a second apart: a reader ends what holds it up, one transaction at a time."""
+    """Read committed records, a second apart: a reader ends what holds it up, one transaction at a time."""
     for _ in PLACES:
         read_each(scene, process)
         scene.runtime.advance(limits.MEETING_AGE_MS)

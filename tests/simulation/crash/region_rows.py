@@ -70,7 +70,7 @@ class Replicated:
 
     @property
     def link(self) -> LinkValue:
-        """Return what the link item holds."""
+        """Return the value of the link item."""
         return link_of(self.stored, self.link_place)
 
     @property
@@ -197,7 +197,7 @@ def _unannounced(difference: Difference) -> set[str]:
 
 
 def _applied(difference: Difference) -> set[str]:
-    """Return what UPDATEs changed that are not known to be applied."""
+    """Return the changes of UPDATEs that are not known to be applied."""
     if all(one.is_applied for one in difference.replicated):
         return set()
     return difference.changed_under("subscriptions/") | difference.changed_under("cursors/")

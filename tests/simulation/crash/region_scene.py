@@ -308,7 +308,7 @@ def _marks_are_sound(scene: Scene) -> None:
 
 
 def _mark(scene: Scene, region: str, partition: int) -> int | None:
-    """Return where a region's subscription is; ``None`` if there is none."""
+    """Return the mark of a region's subscription; ``None`` if there is none."""
     log = _service(scene).log if region == REGION else beside_of(scene)[region].log
     found = cursor_store.find(log.context, _topic_id(scene, region), SUB)
     if found is None:

@@ -181,7 +181,7 @@ def _has_topic_items(difference: Difference) -> bool:
 
 
 def _steps_of_a_sweep(difference: Difference) -> set[str]:
-    """Return what one step leaves to the next: the store's time, the round's place, a wait that began."""
+    """Return the changes that one step leaves to the next: the store's time, the round's place, a wait that began."""
     steps = difference.changed_under(keys.CLOCK_PREFIX) | difference.changed_under(f"{keys.SWEEP_CURSOR.partition}#")
     waits = {place for place in difference.changed_under(f"{keys.GONE}#") if place in difference.before}
     return steps | (waits & difference.left.keys())
@@ -235,7 +235,8 @@ LAST_WRITE = "the last write of anything else, before its answer"
 
 
 def _settled(difference: Difference) -> set[str]:
-    """Return what is settled: topics that item, object and note agree on, checkpoints, state objects, views in force.
+    """Return the settled changes: topics that item, object and note agree on, checkpoints, state objects, views in
+    force.
 
     Nothing is owed for any of it.
     """

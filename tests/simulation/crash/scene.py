@@ -250,7 +250,7 @@ class Scene:
         return answer
 
     def append_group(self, process: Process, name: str, partition: int, requests: Sequence[AppendRequest]) -> None:
-        """Append what waited for one partition: one segment, led by the caller whose request came last."""
+        """Append a group for one partition: one segment, led by the caller whose request came last."""
         log = process.log
         for request in requests:
             self.ledger.unknown |= {record.value or b"" for record in request.records}

@@ -109,7 +109,7 @@ def _sent(difference: Difference) -> set[str]:
 
 
 def _prepared(difference: Difference, *, is_all_done: bool) -> set[str]:
-    """Return what the decision and the parts of the ending changed, where only Complete* is missing, or more."""
+    """Return the changes of the decision and of the parts of the ending, if Complete* is missing, or more."""
     found = set()
     for place, item in transactions_of(difference.left).items():
         if not item.is_prepared or item.transactional_id.startswith(RECOVERED):

@@ -125,7 +125,7 @@ def in_time(scene: Scene, act: Callable[[], object], *, is_met: bool = True) -> 
 
 
 def shown(process: Process, partition: int) -> list[str]:
-    """Return what a reader of committed records is shown, up to where it would wait."""
+    """Return the records that a reader of committed records is shown, up to where it would wait."""
     values, offset = [], 0
     while True:
         request = ReadRequest(offset=offset, max_records=10_000, is_read_committed=True)
@@ -206,7 +206,7 @@ def read_each(scene: Scene, process: Process) -> None:
 
 
 def read_committed(scene: Scene, process: Process) -> None:
-    """Read what is committed: no reader is held up by what is due."""
+    """Read committed records: no reader is held up by a transaction that is due to end."""
     read_each(scene, process)
     now_ms, stored = scene.runtime.now_ms(), scene.stored()
     ongoing = {i.pair for i in transactions_of(stored).values() if i.state == ONGOING and not i.is_out_of_time(now_ms)}

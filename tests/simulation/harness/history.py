@@ -58,7 +58,7 @@ class Attempt:
 
 
 def text_of(record: Any) -> bytes:
-    """Return what a record says of its sending: its value, or, where it is a tombstone, its header's."""
+    """Return the text of a record that names its sending: its value, or, if it is a tombstone, its header's."""
     text: bytes = record.headers[0][1] if record.value is None else record.value
     return text
 

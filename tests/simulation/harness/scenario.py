@@ -212,7 +212,7 @@ S = TypeVar("S", bound=SkewedPlan)
 
 
 def draw_faults(rng: Random, level: float, freezes_ms: Sequence[float]) -> Faults:
-    """Draw what goes wrong, each at most as often as ``level`` says."""
+    """Draw the faults, each at most as often as ``level`` says."""
 
     def rate() -> float:
         return level * rng.choice((0, 0.3, 1))

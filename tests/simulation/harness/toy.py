@@ -33,8 +33,7 @@ class ToyLog:
 
     Args:
         broken: ``blind`` takes a 412 for a loss without a look at the write-id; ``greedy`` takes it for its own.
-        ``stale``
-            refuses, and ends reads, by its memory.
+            ``stale`` refuses, and ends reads, by its memory.
     """
 
     def __init__(self, objects: ObjectStore, runtime: SimRuntime, broken: str | None) -> None:

@@ -254,7 +254,7 @@ def _count_outcomes(patch: pytest.MonkeyPatch, met: Counter[str]) -> None:
 
 
 def count_what_is_left(run: LogRun, met: Counter[str]) -> None:
-    """Count what a run left behind."""
+    """Count the offers and rounds that a run left behind."""
     wrote = [
         name
         for _, _, who, what, names in run.world.events

@@ -65,7 +65,8 @@ class Load:
         return mean_ms * (1 + JITTER * rng.expovariate(1))
 
     def kind_of(self, process: int) -> str:
-        """Return what the callers of this process do; where markers contend, the others append plain batches."""
+        """Return the kind of requests of this process's callers; if markers contend, the others append plain
+        batches."""
         markers = {ENDS: max(self.processes // 4, 1), CLAIMS: 1}.get(self.kind, self.processes)
         return self.kind if process < markers else PLAIN
 

@@ -51,7 +51,7 @@ class ProducerModel:
     window: list[tuple[int, int, int]] = field(default_factory=list)  # first and last sequence, base offset
 
     def judge(self, epoch: int, first: int, count: int) -> tuple[str, int]:
-        """Return what an append would be answered, and a duplicate's base offset."""
+        """Return the answer that an append would get, and a duplicate's base offset."""
         last = _last(first, count)
         for known_first, known_last, base in self.window:
             if epoch == self.epoch and (known_first, known_last) == (first, last):
@@ -125,7 +125,7 @@ class PartitionLog:
         return {before[-1] if before else 0, *(horizon for step, horizon in self.horizons if start < step <= end)}
 
     def compacted(self, start: int, end: int, horizon: int, deletes_to: int) -> list[tuple[int, bytes]]:
-        """Return what a view has in [start, end): below the horizon the newest of each key, and then all.
+        """Return the records of a view in [start, end): below the horizon the newest of each key, and then all.
 
         Tombstones below ``deletes_to`` are left out.
         """

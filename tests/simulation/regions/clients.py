@@ -184,7 +184,7 @@ def replicate_once(stage: Stage, region: str, partition: int, number: int | None
 
 
 def operate(stage: Stage, client: str, acts: tuple[str, ...]) -> None:
-    """Do what operators do, now and then."""
+    """Send the requests of operators, now and then."""
     for _ in range(stage.rounds):
         stage.rest(8_000)
         OPERATIONS[stage.rng.choice(acts)](stage, client)

@@ -193,7 +193,8 @@ def _check_read(log: Log, operations: Sequence[Operation], operation: Operation)
 
 
 def _tail(log: Log, operation: Operation, records: Sequence[tuple[int, str]]) -> int:
-    """Return where a read from the tail began: at an end that the log had meanwhile, for a reader may wait for one."""
+    """Return where a read from the tail began: at an end that the log had meanwhile, because a reader may wait for
+    one."""
     page, request = operation.answer, operation.request
     ends = {
         stable if request.is_read_committed else following

@@ -297,7 +297,7 @@ def finish_input(stage: Stage, name: str, transactional_id: str, end: int) -> No
 
 
 def _committed(stage: Stage, name: str) -> int:
-    """Return where the group goes on: stable, since a transaction of an older instance may still be open (KIP-447)."""
+    """Return the stable offset of the group, because a transaction of an older instance may still be open (KIP-447)."""
     for _ in range(200):
         try:
             found, _ = stage.call(

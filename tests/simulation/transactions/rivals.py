@@ -145,7 +145,8 @@ def _close(session_id: str, log: Any) -> Any:
 
 
 def abort_by_hand(stage: Stage, name: str) -> None:
-    """Abort what a producer has open, as an operator would who takes it for damaged: it is refused. Or fence its id."""
+    """Abort a producer's open transaction, as an operator does who takes it for hanging: it is refused. Or fence its
+    id."""
     rng = stage.rng
     for _ in range(stage.rounds * 3):
         stage.world.sleep(rng.random() * 800)

@@ -79,7 +79,7 @@ class Log:
         }
 
     def data(self, start: int, end: int, *, is_committed: bool) -> list[tuple[int, str]]:
-        """Return what a reader of [start, end) is shown, now that all is decided."""
+        """Return the records that a reader of [start, end) is shown, now that all is decided."""
         shown = (PLAIN, COMMITTED) if is_committed else (PLAIN, COMMITTED, ABORTED, OPEN)
         return [(one.offset, one.value) for one in self.records if start <= one.offset < end and one.outcome in shown]
 

@@ -99,7 +99,7 @@ class LogRequests(Requests):
         config: Mapping[str, ConfigValue | None] | None = None,
         regions: Sequence[str] | None = None,
     ) -> Topic:
-        """Change what is given and keep the rest; a config of ``None`` returns to its default. Partitions only grow."""
+        """Change the given settings alone; a config of ``None`` returns to its default. Partitions only grow."""
         body = given(partitions=partitions, config=config, regions=regions)
         return parse(Topic, self._call("PATCH", topic_path(name), "once", body=body))
 

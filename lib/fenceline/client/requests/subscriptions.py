@@ -182,7 +182,7 @@ class SubscriptionRequests(Requests):
     def committed_offsets(
         self, group: str, *, topic: str | None = None, partition: int | None = None, require_stable: bool = False
     ) -> Sequence[CommittedOffset]:
-        """Return what a group has committed: everywhere, on a topic, or in one partition of it.
+        """Return the offsets that a group has committed: everywhere, on a topic, or in one partition of it.
 
         An offset that a transaction sent shows once that transaction is committed, and never before.
 

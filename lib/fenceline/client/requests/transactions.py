@@ -213,7 +213,7 @@ class TransactionRequests(Requests):
         return parse(OnceMark, self._call("GET", _once_path(app_id), "none"))
 
     def forget_once(self, app_id: str) -> None:
-        """Forget what an application has committed: it may commit any version again, an earlier one, too."""
+        """Forget an application's committed version, so that it may commit any version again, an earlier one, too."""
         self._transport.request("DELETE", _once_path(app_id), effect="repeatable")
 
     def transaction(self, transactional_id: str) -> Transaction:
@@ -253,7 +253,7 @@ class TransactionRequests(Requests):
             yield from map(partial(parse, Transaction), page["transactions"])
 
     def producer_states(self, topic: str, partition: int) -> Iterator[ShownProducerState]:
-        """Yield what a partition knows of each producer that wrote to it, by producer id (DESCRIBE_PRODUCERS)."""
+        """Yield a partition's state of each producer that wrote to it, by producer id (DESCRIBE_PRODUCERS)."""
 
         def last_id(page: Answer) -> str:
             return str(page["producers"][-1]["producer_id"])
@@ -262,7 +262,8 @@ class TransactionRequests(Requests):
             yield from map(partial(parse, ShownProducerState), page["producers"])
 
     def fence_transactional_id(self, transactional_id: str) -> FencedTransaction:
-        """Abort what is open under an id of any principal, fence its producer, and leave the id without a principal.
+        """Abort the open transaction of an id of any principal, fence its producer, and leave the id without a
+        principal.
 
         This is an operators' route. For an id of the caller's own, ``transactional_producer_id`` does the same, and the
         id keeps its principal.

@@ -49,12 +49,13 @@ class Between:
     """The cost of replication in so many regions.
 
     Attributes:
-        snapshot: Of a million snapshots of one partition.
-        snapshot_counted: What is counted in one of them.
-        quiet_month: Of a month in which nothing is written, for a topic of one partition, all regions together.
-        consumed_month: The same, where the topic has a replicated subscription.
-        polls_month: Of Lambda's looks into the queues in a month, which are part of both.
-        quiet_counted: What is counted in one look of all regions that finds nothing.
+        snapshot: The cost of a million snapshots of one partition.
+        snapshot_counted: The counts of one snapshot.
+        quiet_month: The cost of a month in which nothing is written, for a topic of one partition, all regions
+            together.
+        consumed_month: The same, if the topic has a replicated subscription.
+        polls_month: The cost of Lambda's looks into the queues in a month, which is part of both.
+        quiet_counted: The counts of one look of all regions that finds nothing.
     """
 
     regions: int
@@ -185,7 +186,7 @@ class _Regions:
 
     @property
     def dollars(self) -> float:
-        """Return what all that was counted costs."""
+        """Return the cost of all that was counted."""
         asked = prices.API_REQUEST + function_dollars(prices.SEGMENTS_MS)
         found, nothing = (function_dollars(prices.REPLICATE_MS[what]) for what in ("found", "nothing"))
         return (
@@ -199,7 +200,7 @@ class _Regions:
         )
 
     def per(self, requests: int) -> dict[str, float]:
-        """Return what was counted, for each of ``requests``."""
+        """Return the counts, for each of ``requests``."""
         counted = {
             **self._counted.units,
             **{name: self.calls[name] for name in ("topic", "segments", "look", "message")},
@@ -230,7 +231,7 @@ class _Regions:
         self.settle()
 
     def quiet_look(self) -> float:
-        """Return what it costs that each region's schedule names the partition in a minute without news."""
+        """Return the cost when each region's schedule names the partition in a minute without news."""
         for _ in range(2):  # the second is warm
             self._runtime.sleep_ms(MINUTE_MS)
             self.clear()
@@ -241,7 +242,7 @@ class _Regions:
         return self.dollars
 
     def schedule(self) -> float:
-        """Return what it costs that each region's schedule is called once, without the messages that it sends."""
+        """Return the cost of one call of each region's schedule, without the messages that it sends."""
         self.clear()
         for log in self._logs:
             list(log.replication.partitions())
@@ -262,7 +263,7 @@ class _Regions:
         return puts
 
     def _news(self, segments: int) -> None:
-        """Count what new segments cause: a call that informs each region, and the messages to and of it."""
+        """Count the cost of new segments: a call that informs each region, and the messages to and of it."""
         self.calls["news"] += segments
         self.calls["message"] += segments * (1 + len(self._logs))
 

@@ -53,7 +53,7 @@ class MovePlan:
         left: The subscription in the region that is left; ``None`` if it is not there, or not known.
         lacked: What the region that is left lacks, "topic" or "subscription"; ``None`` if nothing, or not known.
         right: The subscription in the other region; ``None`` if it is still missing there.
-        link: How the region to which the subscription moves sees the one that is left.
+        link: The link to the region that is left, as the region to which the subscription moves sees it.
     """
 
     partitions: Sequence[PartitionMarks]
@@ -92,7 +92,7 @@ class MovePlan:
 def make_plan(
     topic: str, name: str, left: tuple[RegionUrl, Client], right: tuple[RegionUrl, Client], silence: str | None
 ) -> MovePlan:
-    """Return what moving a subscription from ``left`` to ``right`` would do.
+    """Return the plan of moving a subscription from ``left`` to ``right``.
 
     Args:
         silence: Why ``left`` does not answer, and is not asked again; ``None`` if it does.
@@ -186,7 +186,7 @@ def _beginning(client: Client, topic: str, partition: int) -> tuple[int, int]:
 
 
 def warnings_of(plan: MovePlan, source: RegionUrl, right: str, reverse: RegionStatus | None) -> Iterator[str]:
-    """Yield what is wrong with a move from a region to region ``right``.
+    """Yield the warnings about a move from a region to region ``right``.
 
     Args:
         reverse: How the region that is left sees ``right``; ``None`` if that is not known.
@@ -224,7 +224,7 @@ def _records_that_lack(link: RegionStatus, here: str) -> Iterator[str]:
 
 
 def _trouble(link: RegionStatus, here: str) -> str | None:
-    """Return what is wrong with a link of region ``here``; ``None`` if nothing is."""
+    """Return the trouble with a link of region ``here``; ``None`` if there is none."""
     if link.suspended:
         return f"{here} has suspended {link.region}"
     if not link.connected:

@@ -3,8 +3,9 @@
 ``fenceline lock`` writes lines to a pipe, each with the number of ms for which the lease goes on.
 
 Rule: the guard ends its process group when that time is over without another line, because ``fenceline lock`` then
-hangs or is stopped, and when the pipe is closed, because ``fenceline lock`` was then killed. The group is the command,
-all that it started, and the guard. The guard is the command's parent, so the command never runs without it.
+hangs or is stopped. It does the same when the pipe is closed, because ``fenceline lock`` was then killed. The group is
+the command, all that it started, and the guard. The guard is the command's parent, so the command never runs without
+it.
 """
 
 from __future__ import annotations

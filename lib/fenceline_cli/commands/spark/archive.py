@@ -16,7 +16,7 @@ COLUMNS = ("partition", "start", "end", "records", "lost")
 
 
 def add(topic: str, directory: str, url: str, *, skips_lost: bool, as_json: bool) -> None:
-    """Archive what came since the last run, and print its ranges.
+    """Archive the records since the last run, and print their ranges.
 
     Raises:
         CommandError: Nothing was added, unless the message says that it was.
@@ -71,7 +71,7 @@ def check(topic: str, directory: str, *, as_json: bool) -> None:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Raise what is wrong with an archive as a command's error.
+    """Raise an archive's error as a command's error.
 
     Raises:
         CommandError: See above.

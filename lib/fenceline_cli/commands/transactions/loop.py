@@ -140,7 +140,7 @@ class JobRun:
         ]
 
     def starts(self, partitions: Sequence[int], session: Session, start: InitialPosition) -> Mapping[int, int]:
-        """Return where the group goes on in each partition, once no transaction can still move it."""
+        """Return the offset at which the group goes on in each partition, once no transaction can still move it."""
         job, client = self._job, self._client
         committed = {one.partition: one.offset for one in self._stable_offsets()}
         fresh = [partition for partition in partitions if partition not in committed]

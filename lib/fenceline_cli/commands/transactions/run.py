@@ -155,7 +155,7 @@ def _cause(error: Exception) -> Exception:
 
 
 def _reason(error: Exception, source: str, group: str) -> str:
-    """Return what happened, and what to do where it is not the same call again."""
+    """Return the reason of an end, and what to do unless the same call again is right."""
     if not isinstance(error, FencelineError):
         return str(error)
     if isinstance(error, TAKEN_OVER):
