@@ -119,7 +119,7 @@ def test_its_bounds_are_legal(lease_ms: int) -> None:
 
 
 @pytest.mark.parametrize("session_id", ["0" * 32, "nobody", "%2e%2e", "x" * 2_000])
-def test_a_session_that_is_nobodys_is_unknown(session_id: str) -> None:
+def test_a_session_id_that_was_never_granted_is_unknown(session_id: str) -> None:
     path = f"/v1/sessions/{session_id}"
     calls = [("GET", path), ("POST", f"{path}/heartbeat"), ("DELETE", path)]
     assert [call(*one).code for one in calls] == ["UNKNOWN_SESSION"] * 3

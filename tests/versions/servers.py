@@ -187,9 +187,8 @@ def _broken(load: Load) -> Iterator[str]:
         for value, count in Counter(value for value, _ in places).items():
             if count > 1 or load.outcomes.get(value) not in ("unknown", dict(places)[value]):
                 yield f"{name}: {value} is there {count} times, at {dict(places)[value]}: {load.outcomes.get(value)}"
-        for value in {value for value, outcome in load.outcomes.items() if isinstance(outcome, tuple)} - dict(
-            places
-        ).keys():
+        appended = {value for value, outcome in load.outcomes.items() if isinstance(outcome, tuple)}
+        for value in appended - dict(places).keys():
             yield f"{name}: {value} is not there: {load.outcomes[value]}"
         for producer, sent in load.order.items():
             if [value for value, _ in places if value.startswith(f"{producer}-")] != sent:
