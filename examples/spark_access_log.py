@@ -37,7 +37,7 @@ from fenceline_spark import java
 FENCELINE = ".venv/bin/fenceline"
 DATA = Path(__file__).parent / "data" / "apache_access.log.gz"
 LINES, COUNTS = "access-log", "requests-by-hour"
-PARTITIONS = 4  # the lines are dealt as to four web servers
+PARTITIONS = 4  # as if the lines were those of four web servers
 LINES_AT_ONCE = 100
 KINDS = ("page", "image", "style", "feed", "file")
 MIB = 1024 * 1024

@@ -21,7 +21,8 @@ from fenceline_spark import java
 LINES, COUNTS = "access-log", "requests-by-hour"
 LINES_IN_BATCH = 1_000
 REQUEST = r'^\S+ \S+ \S+ \[[^\]]+\] "\S+ (\S+)[^"]*" (\d{3}) (\d+|-)'
-KINDS = {  # a request is of the first kind whose pattern matches its path
+# A request is of the first kind whose pattern matches its path.
+KINDS = {
     "image": r"(?i)\.(png|jpe?g|gif|ico|svg)$",
     "style": r"(?i)\.(css|js)$",
     "file": r"(?i)\.(gz|jar|mp4|pdf|rpm|tar|tgz|zip)$",

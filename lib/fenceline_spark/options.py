@@ -176,7 +176,7 @@ def _is_url(text: str) -> bool:
     try:
         url = urlsplit(text)
         return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # the port, or an address in brackets, is invalid
+    except ValueError:  # an invalid port, or an invalid address in brackets
         return False
 
 

@@ -268,7 +268,7 @@ def _count(
         for name in ("segments", "records", "bytes", "markers", "aborted", "gaps", "late"):
             setattr(one, name, getattr(one, name) + row[name])
         if one.last_ms is not None and row["first_ms"] is not None:
-            one.late += row["first_ms"] < one.last_ms  # the first record of a range may be late, too
+            one.late += row["first_ms"] < one.last_ms  # also the first record of a range
         one.first_ms = row["first_ms"] if one.first_ms is None else one.first_ms
         one.last_ms = one.last_ms if row["last_ms"] is None else row["last_ms"]
         one.damage = one.damage or row["damage"]
