@@ -27,7 +27,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a recording is a behaviour of its model."""
+    """The verdict whether a recording is a behaviour of its model."""
 
     recording: Recording
     followed: int  # how many of the first lines have a way through the model

@@ -67,7 +67,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # of records; hides a tuple's method
+    count: int  # type: ignore[assignment]  # records; hides a tuple's method
 
     def stamped(self, base_offset: int, leader_epoch: int) -> BatchHeader:
         """Return the header of this batch once ``stamp`` has set these two."""
