@@ -13,10 +13,10 @@ from fenceline.service.log import Log
 from fenceline_cli import options
 from fenceline_cli.commands.recovery import peer as verify_peer
 from fenceline_cli.main import app
-from tests.cli.served_regions import connecting, world
 from tests.support.regions import WatchedPeer, with_peers
 from tests.support.results import error_line, last_line, lines
 from tests.support.runtime import AheadRuntime
+from tests.support.served_regions import connecting, world
 from tests.support.service import request
 
 PEER = ("--peer", "b=http://b")
