@@ -13,10 +13,9 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 
-import httpx
-
 from benchmarks.figures import BATCH_TYPE, KIB, Row, median_ms
 from benchmarks.thin_client import ThinClient
+from fenceline import Client
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore, open_directory
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import keys
@@ -130,8 +129,8 @@ def http(directory: Path, seconds: float = 5.0, connections: int = 16) -> list[R
     records = [Record(b"x" * 100, key=b"k%d" % n) for n in range(HTTP_RECORDS)]
     body = encode(records, now_ms=ThreadRuntime().now_ms()).body
     with ServerProcess(directory / "http") as server:
-        with httpx.Client(base_url=server.url, timeout=30) as client:
-            client.post("/v1/topics", json={"name": "bench", "partitions": connections}).raise_for_status()
+        with Client(server.url) as client:
+            client.create_topic("bench", partitions=connections)
         until = time.perf_counter() + seconds
 
         def work(partition: int) -> int:

@@ -1,8 +1,8 @@
 """A log read by its segments' URLs and through a server in binary, beside plain gets of the same objects.
 
-Rule: all of them use one plain client, equally parallel, and take turns in rounds; a figure is the median of the
-rounds. Each round lists by a log that has listed nothing yet, the next page of URLs while this page's objects are read.
-The log is larger than what a server keeps of it.
+Rule: all of them use the client by which segments are fetched, equally parallel, and take turns in rounds. A figure is
+the median of the rounds. Each round lists by a log that has listed nothing yet, the next page of URLs while this page's
+objects are read. The log is larger than what a server keeps of it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
-
-import urllib3
+from types import MappingProxyType
 
 from benchmarks.bucket import CountedLog, Scratch
 from benchmarks.figures import BATCH_TYPE, Row
 from fenceline import limits
+from fenceline.adapters.http_connections import Connections
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
@@ -27,6 +28,7 @@ from fenceline_cli.dev_server.process import ServerProcess
 SEGMENTS_OF_1_MIB = 200  # two pages of URLs
 READERS = 4
 ROUNDS = 5
+CONNECT_MS, ANSWER_S = 10_000, 60
 RAW, BY_URL, BINARY = "raw gets, 1 MiB objects", "read by segment URLs, listing included", "read through HTTP in binary"
 GOALS = {BY_URL: "≥ 0.95", BINARY: "≥ 0.6"}
 
@@ -41,16 +43,21 @@ def measure(scratch: Scratch, where: str, endpoint: str | None) -> list[Row]:
         opened.log.append(topic, 0, AppendRequest.of_batch(batch))
     prefix = f"log/{scratch.topic_id(topic)}/00000/"
     urls = [opened.objects.url(line.key, limits.URL_MS) for line in opened.objects.list(prefix)]
-    client = urllib3.PoolManager(maxsize=READERS)
 
-    def fetch(url: str, headers: Mapping[str, str] | None = None) -> int:
-        answer = client.request("GET", url, headers=headers)
-        assert answer.status == 200, answer.data[:500]
-        return len(answer.data)
+    def fetch(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> int:
+        until = time.monotonic() + ANSWER_S
+        with connections.get(url, headers, connect_ms=CONNECT_MS, until=until) as answer:
+            body = answer.body(2 * limits.MIB)
+            assert answer.status == 200, body[:500]
+            return len(body)
 
     took_s: dict[str, list[float]] = {RAW: [], BY_URL: [], BINARY: []}
     env = {} if endpoint is None else {"AWS_ENDPOINT_URL_S3": endpoint}
-    with ServerProcess(None, options=scratch.options, env=env) as server, ThreadPoolExecutor(READERS) as pool:
+    with (
+        closing(Connections()) as connections,
+        ServerProcess(None, options=scratch.options, env=env) as server,
+        ThreadPoolExecutor(READERS) as pool,
+    ):
         place = f"{server.url}/v1/topics/{topic}/partitions/0/records?max_bytes={limits.MIB // 2}&offset="
         pages = [f"{place}{offset}" for offset in range(SEGMENTS_OF_1_MIB)]
 

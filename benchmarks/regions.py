@@ -19,11 +19,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
 
-import httpx
-
 from benchmarks.region_servers import PARTITIONS, SUBSCRIPTION, TOPIC, await_connected, create, regions
 from benchmarks.regions_steady import RECORDS_PER_SECOND, Steady
 from fenceline import Client, Record
+from fenceline.adapters.peer_http import HttpPeer
 from fenceline.adapters.sqlite.directory import ITEMS, OBJECTS, open_directory
 
 MIB = 1024 * 1024
@@ -73,15 +72,18 @@ def catch_up(mib: int) -> dict[str, float]:
 
 
 def _copy(client: Client) -> float:
-    """Fetch each segment by its URL and store it in a directory of its own, durably. Return how long that took."""
+    """Fetch each segment as a replicator does, and store it in a directory of its own, durably.
+
+    Returns:
+        How long that took, in s.
+    """
     began, offset = time.monotonic(), 0
-    with tempfile.TemporaryDirectory(prefix="fenceline-") as directory, httpx.Client() as http:
+    with tempfile.TemporaryDirectory(prefix="fenceline-") as directory, closing(HttpPeer("a", client.url)) as peer:
         objects, items = open_directory(directory, now_ms=lambda: time.time_ns() // 1_000_000)
         while True:
             page = client.segments(TOPIC, 0, offset=offset, limit=32)
             for entry in page.segments:
-                body = http.get(httpx.URL(client.url).join(entry.url)).content
-                objects.create(f"copy/{entry.base_offset:020d}", body, {})
+                objects.create(f"copy/{entry.base_offset:020d}", peer.body(entry.url, entry.bytes), {})
                 offset = entry.next_offset
             if not page.has_more:
                 break

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from fenceline import errors
 from fenceline_cli import options
 from fenceline_cli.main import app
-from tests.cli.served_regions import NOW_MS, answers, connecting, region_status, snapshot, world
 from tests.support.results import error_line, last_line, lines
 from tests.support.runtime import AheadRuntime
+from tests.support.served_regions import NOW_MS, answers, connecting, region_status, snapshot, world
 
 FROM, TO = ("--from", "a=http://a"), ("--to", "b=http://b")
 MOVE = ("failover", "t", "s", *FROM, *TO)

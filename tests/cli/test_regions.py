@@ -14,9 +14,9 @@ from fenceline import errors
 from fenceline_cli import options
 from fenceline_cli.commands import replication
 from fenceline_cli.main import app
-from tests.cli.served_regions import NOW_MS, answers, connecting, region_status, snapshot, world
 from tests.support.results import error_line, lines
 from tests.support.runtime import AheadRuntime
+from tests.support.served_regions import NOW_MS, answers, connecting, region_status, snapshot, world
 
 SEEN = "2023-11-14T22:13:20Z"  # NOW_MS
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from fenceline_cli import options
 from fenceline_cli.main import app
-from tests.cli.served_regions import connecting, region_status, world
 from tests.support.runtime import AheadRuntime
+from tests.support.served_regions import connecting, region_status, world
 
 
 @pytest.fixture

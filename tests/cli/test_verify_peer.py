@@ -13,11 +13,11 @@ from fenceline.service.log import Log
 from fenceline_cli import options
 from fenceline_cli.commands.recovery import peer as verify_peer
 from fenceline_cli.main import app
-from tests.cli.served_regions import connecting, world
-from tests.support.regions import PeerInProcess
+from tests.support.regions import WatchedPeer, with_peers
 from tests.support.results import error_line, last_line, lines
 from tests.support.runtime import AheadRuntime
-from tests.support.service import Service, request
+from tests.support.served_regions import connecting, world
+from tests.support.service import request
 
 PEER = ("--peer", "b=http://b")
 
@@ -235,9 +235,8 @@ def test_the_own_region_is_read_from_its_stores(run, empty, tmp_path):
 
 def take_from(region, name, log):
     """Let a region have one more peer, whose topic it names, and take its records."""
-    stores = Service(log.context.runtime, log.context.objects, log.context.items, log)
-    region.peers[name] = PeerInProcess(name, stores, name, log)
-    object.__setattr__(region.log.context, "peers", frozenset(region.peers))
+    region.peers[name] = WatchedPeer(name, log, log.context.objects)
+    with_peers(region.log, region.peers)
     region.log.topics.alter("t", regions=["b", name])
     region.replicator().run("t", 0)
 

@@ -11,7 +11,7 @@ import google_crc32c
 import httpx
 import pytest
 
-from fenceline.adapters.peer_connections import CannotReach
+from fenceline.adapters.http_connections import CannotReach
 from fenceline.errors import printable
 from fenceline.regions.peer import PeerProblem, Peers
 from fenceline.service.log import Log

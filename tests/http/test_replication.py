@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from fenceline import limits
-from fenceline.adapters.peer_connections import CannotReach
+from fenceline.adapters.http_connections import CannotReach
 from fenceline.regions.peer import Peers
 from fenceline_http import wiring
 from tests.support.http_events import call

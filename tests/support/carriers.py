@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from fenceline.adapters.peer_connections import CannotReach
+from fenceline.adapters.http_connections import CannotReach
 
 
 class InMemory:

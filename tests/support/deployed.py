@@ -193,7 +193,7 @@ class Deployment:
         if self.is_cold:
             self._functions[region.name] = self._processes(region)
             for peer in region.peers.values():
-                peer.log = peer.service.another(region=peer.name)
+                peer.log = self.world[peer.name].service.another(region=peer.name)
         self._caller = (region.name, first.function)
         try:
             report = self._run(self._functions[region.name], first.function, together)

@@ -13,106 +13,52 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from fenceline.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from fenceline.format.segment import Segment
 from fenceline.log.region_state import Origin
 from fenceline.model.requests import ReadRequest
-from fenceline.model.results import SegmentList
-from fenceline.ports import NotFound
-from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, Peers, PeerTopic
+from fenceline.ports import ObjectStore
+from fenceline.regions.peer import Peer, Peers
 from fenceline.regions.peer_status import PeerStatuses
 from fenceline.regions.replicator import Replicator, RunResult
 from fenceline.service.log import Log
+from tests.support.peers import ObservedPeer, PeerCall, is_away
 from tests.support.runtime import FakeRuntime
 from tests.support.service import TOPIC, Service, partition_of, partitions_of, request, serve
 
-Hook = Callable[[str], None]  # of the operation: "topic", "segments" or "body"
 
-
-@dataclass
-class PeerInProcess:
-    """Another region of the world, as one region asks it.
+class WatchedPeer(ObservedPeer):
+    """Another region of the world, as one region asks it: its calls are counted, and a test says which faults it has.
 
     Attributes:
+        log: What answers.
         is_down: Each call fails.
-        slow_ms: What each call takes, on the runtime's clocks.
-        region: The name under which it answers; another one than ``name`` is another region's answer.
         on_call: Called with the operation before each call; it may raise, wait, or act as another process.
-        stale: Each question for segments gets this answer, if it is set: a proxy's, or that of a frozen process.
-        segments_seen: Changes each answer of segments.
-        body_seen: Changes each body.
-        topic_seen: Changes each answer of a topic.
+        seen: By operation, what changes each of its answers: a proxy, or a peer that lies.
+        calls: How many calls there were, by operation.
+        asked: The origin and the offset of each question for segments.
     """
 
-    name: str
-    service: Service
-    region: str
-    log: Log
-    is_down: bool = False
-    slow_ms: int = 0
-    on_call: Hook | None = None
-    stale: SegmentList | None = None
-    segments_seen: Callable[[SegmentList], SegmentList] = lambda answer: answer
-    body_seen: Callable[[bytes], bytes] = lambda body: body
-    topic_seen: Callable[[PeerTopic | None], PeerTopic | None] = lambda topic: topic
-    calls: Counter[str] = field(default_factory=Counter)
-    body_bytes: int = 0  # of all bodies so far
-    asked: list[tuple[str, int | None]] = field(default_factory=list)  # (origin, offset) of each question for segments
+    def __init__(self, name: str, log: Log, objects: ObjectStore) -> None:
+        super().__init__(name, self._observe)
+        self.log = log
+        self.is_down = False
+        self.on_call: Callable[[str], None] | None = None
+        self.seen: dict[str, Callable[[Any], Any]] = {}
+        self.calls: Counter[str] = Counter()
+        self.asked: list[tuple[str, int | None]] = []
+        self._objects = objects
 
-    def within(self, answer_ms: int) -> PeerInProcess:
-        return self
-
-    def topic(self, name: str) -> PeerTopic | None:
-        self._begin("topic")
-        try:
-            found = self.log.topics.get(name)
-        except UnknownTopicOrPartitionError:
-            return self.topic_seen(None)
-        return self.topic_seen(
-            PeerTopic(found.topic_id, found.partitions, tuple(found.regions), found.setting("compaction.order"))
-        )
-
-    def segments(
-        self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int
-    ) -> SegmentList | None:
-        self._begin("segments")
-        self.asked.append((origin, offset))
-        if self.region != self.name:
-            raise PeerProblem(f"the peer {self.name} says that it is another region: {self.region}")
-        if self.stale is not None:
-            return self.stale
-        try:
-            answer = self.log.partitions.segments(topic, partition, offset=offset, limit=limit, origin=origin)
-        except UnknownTopicOrPartitionError:
-            return None
-        except InvalidRequestError as error:
-            raise PeerProblem(f"the peer {self.name} refused: {error}") from error
-        except OffsetOutOfRangeError as error:
-            raise BeyondEnd(f"the peer {self.name} refused: {error}") from error
-        return self.segments_seen(answer)
-
-    def body(self, url: str, size: int) -> bytes:
-        self._begin("body")
-        key = unquote(urlsplit(url).path.removeprefix("/objects/"))
-        try:
-            body = self.body_seen(self.service.objects.get(key).body)
-        except NotFound as fact:
-            raise PeerProblem(f"the peer {self.name} has no such object: {key}") from fact
-        if len(body) != size:
-            raise PeerProblem(f"the peer {self.name} sent a body of another size: bytes={len(body)} announced={size}")
-        self.body_bytes += size
-        return body
-
-    def _begin(self, operation: str) -> None:
-        self.calls[operation] += 1
+    def _observe(self, call: PeerCall) -> Any:
+        self.calls[call.method] += 1
         if self.on_call is not None:
-            self.on_call(operation)
-        if self.slow_ms:
-            self.service.runtime.advance(self.slow_ms)
+            self.on_call(call.method)
         if self.is_down:
-            raise PeerProblem(f"the peer {self.name} is away")
+            is_away(call)
+        if call.method == "segments":
+            self.asked.append((call.origin, call.offset))
+        answer = call(self.log, self._objects)
+        return self.seen[call.method](answer) if call.method in self.seen and answer is not None else answer
 
 
 @dataclass
@@ -121,7 +67,7 @@ class Region:
 
     name: str
     service: Service
-    peers: dict[str, PeerInProcess] = field(default_factory=dict)
+    peers: dict[str, WatchedPeer] = field(default_factory=dict)
 
     @property
     def log(self) -> Log:
@@ -160,7 +106,7 @@ class Region:
 
     def another(self, **options: Any) -> Log:
         """Return another process of this region."""
-        return _with_peers(self.service.another(**{"region": self.name, **options}), self.peers)
+        return with_peers(self.service.another(**{"region": self.name, **options}), self.peers)
 
     def append(self, *values: str, topic: str = TOPIC, partition: int = 0) -> int:
         """Append one batch of the region's own, and return its base offset."""
@@ -198,7 +144,7 @@ class RegionWorld:
             for other in self.regions.values():
                 if other is not region:
                     self.connect(region, other)
-            _with_peers(region.log, region.peers)
+            with_peers(region.log, region.peers)
 
     def __getitem__(self, name: str) -> Region:
         return self.regions[name]
@@ -206,7 +152,7 @@ class RegionWorld:
     def connect(self, region: Region, other: Region) -> None:
         """Configure ``region`` with ``other`` as a peer."""
         log = other.service.another(region=other.name)
-        region.peers[other.name] = PeerInProcess(other.name, other.service, other.name, log)
+        region.peers[other.name] = WatchedPeer(other.name, log, other.service.objects)
 
     def create(self, topic: str = TOPIC, *, partitions: int = 1, regions: Sequence[str] | None = None) -> None:
         """Create the topic in each of ``regions``, naming all of them; by default in every region."""
@@ -235,7 +181,8 @@ class RegionWorld:
             region.service.close()
 
 
-def _with_peers(log: Log, peers: Mapping[str, PeerInProcess]) -> Log:
+def with_peers(log: Log, peers: Mapping[str, WatchedPeer]) -> Log:
+    """Configure a process with peers, which may come to be while it runs."""
     object.__setattr__(log.context, "peers", frozenset(peers))
     log._peers = peers
     return log

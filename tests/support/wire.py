@@ -131,8 +131,12 @@ class Wire(httpx.BaseTransport):
         with self._alone(sent.place) if sent.operation == "appendRecords" else nullcontext():
             if fault is not None:
                 return fault(carry_out)
-            script = self.scripts.get(sent.operation)
+            script = self.script(sent)
             return carry_out() if script is None else script(sent, carry_out)
+
+    def script(self, sent: Sent) -> Script | None:
+        """Return what answers a request that has no fault; ``None``: the service."""
+        return self.scripts.get(sent.operation)
 
     @contextmanager
     def _alone(self, place: Place) -> Iterator[None]:

@@ -9,7 +9,7 @@ Rule: a peer that let a call wait in vain is not called for 1 s, doubled each ti
 Meanwhile each other call fails at once, so that threads are free for other peers. Only a call of ``within`` is made in
 any case.
 
-Not here: how members become values (``peer_answers``), connections (``peer_connections``), and signatures
+Not here: how members become values (``peer_answers``), connections (``http_connections``), and signatures
 (``adapters.aws.peer_signing``).
 """
 
@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from fenceline import limits
 from fenceline.adapters import peer_answers
-from fenceline.adapters.peer_connections import CannotReach, Carrier, Connections
+from fenceline.adapters.http_connections import CannotReach, Carrier, Connections
 from fenceline.answers import Refused
 from fenceline.backoff import PEER_BACKOFF
 from fenceline.model.results import SegmentList

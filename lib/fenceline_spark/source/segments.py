@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import NamedTuple
 
-from fenceline.adapters.peer_connections import CannotReach, Connections
+from fenceline.adapters.http_connections import CannotReach, Connections
 from fenceline.limits import MIB
 from fenceline.model.results import SegmentEntry
 

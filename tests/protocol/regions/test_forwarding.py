@@ -86,12 +86,14 @@ def test_nothing_is_taken_that_a_suspended_region_which_answers_does_not_show(wo
     world["c"].append("c2")
     world["b"].pull()
     region = world["a"].peers["c"]
-    region.stale = region.segments(TOPIC, 0, origin="own", offset=0, limit=100)
-    region.stale = replace(region.stale, segments=region.stale.segments[:1], stable_own_records=1, position=1)
+    now = region.segments(TOPIC, 0, origin="own", offset=0, limit=100)
+    assert now is not None
+    stale = replace(now, segments=now.segments[:1], stable_own_records=1, position=1)
+    region.seen["segments"] = lambda _: stale
     world["a"].pull()
     assert "claims records of c that c does not show: claimed=2 shown=1" in (status(world["a"], "c", "b").problem or "")
     assert of(world["a"], "c") == ["c1"]
-    region.stale = None
+    region.seen.clear()
     world.runtime.advance(60_000)
     world["a"].pull()
     assert of(world["a"], "c") == ["c1", "c2"]
@@ -223,7 +225,7 @@ def test_a_skip_trimmed_during_the_search_is_not_taken_for_absent(world: RegionW
             trim_to_c3(world)
         return answer
 
-    peer.segments_seen = trims
+    peer.seen["segments"] = trims
     assert world["a"].pull().took_records == 0
     assert peer.asked[-1][0] == "own", "it was looked for"
     assert of(world["a"], "c") == ["c1"]
@@ -299,7 +301,7 @@ def test_a_search_for_skips_goes_on_where_the_last_look_ended(world: RegionWorld
     suspend(world["a"], "c")
     peer = world["a"].peers["b"]
     peer.calls.clear()
-    peer.slow_ms = 1_000  # a run that never comes further ends by its time
+    peer.on_call = lambda _: world.runtime.advance(1_000)  # a run that never comes further ends by its time
     run = world["a"].own_replicator.run(TOPIC, 0, until_ms=world.runtime.monotonic_ms())
     assert (run.took_records, run.next_ms) == (0, 0)
     assert peer.calls["body"] == ASKS_PER_FETCH - 1  # one was the question for the peer's own segments
@@ -402,7 +404,7 @@ def test_a_region_that_took_nothing_yet_finds_its_first_record_far_behind_a_peer
     world["b"].pull()
     suspend(world["a"], "c")
     peer = world["a"].peers["b"]
-    peer.slow_ms = 1_000
+    peer.on_call = lambda _: world.runtime.advance(1_000)
     with mock.patch.object(limits, "SOURCE_SEGMENTS_LOOKED_AT", 1):
         world["a"].pull()
         assert of(world["a"], "c") == ["c1"]
@@ -439,7 +441,7 @@ def test_a_peer_that_lies_about_numbers_gives_nothing(world: RegionWorld) -> Non
     peer = world["a"].peers["b"]
 
     def with_count(count: int) -> None:
-        peer.segments_seen = lambda answer: replace(
+        peer.seen["segments"] = lambda answer: replace(
             answer,
             segments=[
                 entry

@@ -276,18 +276,23 @@ def test_bodies_ahead_stay_within_their_bytes(world: RegionWorld) -> None:
     for n in range(12):
         world["a"].append("x" * 3_500_000 + str(n))
     peer, ahead = world["b"].peers["a"], []
-    created = 0
+    fetched = created = 0
 
-    def fetched(operation: str) -> None:
+    def asked(operation: str) -> None:
         if operation == "body":
-            ahead.append(peer.body_bytes - created)
+            ahead.append(fetched - created)
+
+    def came(body: bytes) -> bytes:
+        nonlocal fetched
+        fetched += len(body)
+        return body
 
     def stored(operation: str, key: str) -> None:
         nonlocal created
         if operation == "create":
             created += 3_500_000
 
-    peer.on_call = fetched
+    peer.on_call, peer.seen["body"] = asked, came
     world["b"].service.objects.on_call = stored
     world["b"].pull()
     assert len(ahead) == 12
@@ -466,7 +471,7 @@ def test_a_life_that_ended_is_never_taken_again(world: RegionWorld) -> None:
     world["a"].append("new1")
     world.runtime.advance(limits.CONNECTED_MS)
     world["b"].pull()
-    peer.stale, peer.topic_seen = stale, lambda _: old  # a proxy's answers
+    peer.seen = {"segments": lambda _: stale, "topic": lambda _: old}  # a proxy's answers
     world.runtime.advance(limits.CONNECTED_MS)
     world["b"].pull()
     assert world["b"].values() == ["old1", "new1"]

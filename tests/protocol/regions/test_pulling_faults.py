@@ -65,12 +65,12 @@ ENTRIES: dict[str, Callable[[SegmentEntry], SegmentEntry]] = {
 def test_nothing_is_taken_of_a_segment_that_is_not_as_announced(world: RegionWorld, name: str) -> None:
     world["a"].append("a1", "a2")
     peer = world["b"].peers["a"]
-    peer.segments_seen = with_segments(ENTRIES[name])
+    peer.seen["segments"] = with_segments(ENTRIES[name])
     run = world["b"].pull()
     assert (run.took_records, run.next_ms) == (0, limits.PEER_PAUSE_MS)
     assert status(world["b"], "a").problem is not None
     assert world["b"].segments() == []
-    peer.segments_seen = lambda answer: answer
+    peer.seen.clear()
     assert world["b"].pull().took_records == 0  # it is asked again after a pause
     world.runtime.advance(limits.PEER_PAUSE_MS)
     assert world["b"].pull().took_records == 2
@@ -103,13 +103,13 @@ def test_a_source_that_counts_more_own_records_than_its_log_has_offsets_gives_no
     """What is computed of such a number fits no head: each later one would be refused, and so would each checkpoint."""
     world["a"].append("a1")
     peer = world["b"].peers["a"]
-    peer.segments_seen = change
+    peer.seen["segments"] = change
     assert world["b"].pull().took_records == 0
     assert "more own records than its log has offsets" in (status(world["b"], "a").problem or "")
     for n in range(2 * limits.CHECKPOINT_SEGMENTS):
         world["b"].append(f"b{n}")
     world["b"].log.partitions.checkpoint(TOPIC, 0)
-    peer.segments_seen = lambda answer: answer
+    peer.seen.clear()
     world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
     assert world["b"].pull().took_records == 1
 
@@ -118,7 +118,7 @@ def test_a_gap_of_more_records_than_offsets_is_a_problem_and_cannot_be_skipped(w
     world["a"].append("a1")
     world["b"].pull()
     peer = world["b"].peers["a"]
-    peer.segments_seen = claiming(MOST, MOST, log_start=9)
+    peer.seen["segments"] = claiming(MOST, MOST, log_start=9)
     world["b"].pull()
     known = status(world["b"], "a")
     assert (known.gap, "more own records than its log has offsets" in (known.problem or "")) == (None, True)
@@ -161,11 +161,11 @@ BODIES: dict[str, Callable[[bytes], bytes]] = {
 def test_nothing_is_taken_of_a_body_that_is_damaged(world: RegionWorld, name: str) -> None:
     world["a"].append("a1", "a2")
     peer = world["b"].peers["a"]
-    peer.body_seen = BODIES[name]
+    peer.seen["body"] = BODIES[name]
     assert world["b"].pull().took_records == 0
     assert status(world["b"], "a").problem is not None
     assert world["b"].segments() == []
-    peer.body_seen = lambda body: body
+    peer.seen.clear()
     world.runtime.advance(limits.PEER_PAUSE_MS)
     assert world["b"].pull().took_records == 2
 
@@ -174,10 +174,10 @@ def test_segments_before_a_damaged_one_are_pulled(world: RegionWorld) -> None:
     for n in range(4):
         world["a"].append(f"a{n}")
     peer = world["b"].peers["a"]
-    peer.body_seen = lambda body: body if b"a2" not in body else damaged(body)
+    peer.seen["body"] = lambda body: body if b"a2" not in body else damaged(body)
     assert world["b"].pull().took_records == 2
     assert status(world["b"], "a").problem is not None
-    peer.body_seen = lambda body: body
+    peer.seen.clear()
     world.runtime.advance(limits.PEER_PAUSE_MS)
     world["b"].pull()
     assert world["b"].values() == ["a0", "a1", "a2", "a3"]
@@ -187,12 +187,12 @@ def test_a_segment_that_an_answer_lacks_is_noticed_by_the_numbers(world: RegionW
     for n in range(4):
         world["a"].append(f"a{n}")
     peer = world["b"].peers["a"]
-    peer.segments_seen = lambda answer: replace(answer, segments=[e for n, e in enumerate(answer.segments) if n != 1])
+    peer.seen["segments"] = lambda answer: replace(answer, segments=[*answer.segments[:1], *answer.segments[2:]])
     assert world["b"].pull().took_records == 0
-    peer.segments_seen = lambda answer: replace(answer, segments=answer.segments[1:])
+    peer.seen["segments"] = lambda answer: replace(answer, segments=answer.segments[1:])
     world.runtime.advance(60_000)
     assert world["b"].pull().took_records == 0
-    peer.segments_seen = lambda answer: answer
+    peer.seen.clear()
     world.runtime.advance(60_000)
     assert world["b"].pull().took_records == 4
 
@@ -201,7 +201,8 @@ def test_a_segment_that_an_answer_lacks_is_noticed_by_the_numbers(world: RegionW
 def test_a_peer_that_is_away_or_another_region_stops_nothing_here(world: RegionWorld, fault: str) -> None:
     world["a"].append("a1")
     peer = world["b"].peers["a"]
-    peer.is_down, peer.region = fault == "is_down", "c" if fault == "region" else "a"
+    peer.is_down = fault == "is_down"
+    peer.seen["segments"] = lambda answer: replace(answer, region="c" if fault == "region" else "a")
     world["b"].append("b1")
     pauses = []
     for _ in range(7):
@@ -211,7 +212,8 @@ def test_a_peer_that_is_away_or_another_region_stops_nothing_here(world: RegionW
         world.runtime.advance(run.next_ms)
     assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
     assert world["b"].values() == ["b1"]
-    peer.is_down, peer.region = False, "a"
+    peer.is_down = False
+    peer.seen.clear()
     assert world["b"].pull().took_records == 1
 
 
@@ -369,8 +371,8 @@ def test_an_earlier_life_of_a_sources_topic_is_a_problem_before_anything_is_fetc
     world.runtime.advance(60_000)
     world["b"].pull()
     peer = world["b"].peers["a"]
-    peer.topic_seen = lambda topic: None if topic is None else replace(topic, topic_id=first)
-    peer.segments_seen = lambda answer: replace(
+    peer.seen["topic"] = lambda topic: replace(topic, topic_id=first)
+    peer.seen["segments"] = lambda answer: replace(
         answer, topic_id=first, segments=[] if is_empty else answer.segments, chain_before=""
     )
     world["a"].append("a3")
@@ -396,12 +398,12 @@ def test_a_source_that_ends_before_what_was_looked_at_shows_another_history(worl
 
 def test_a_source_of_an_older_version_says_no_chain_value_and_is_compared_as_before(world: RegionWorld) -> None:
     peer = world["b"].peers["a"]
-    peer.segments_seen = lambda answer: replace(answer, chain_before="", chain_after="")
+    peer.seen["segments"] = lambda answer: replace(answer, chain_before="", chain_after="")
     for n in range(3):
         world["a"].append(f"a{n}")
         world["b"].pull()
     assert world["b"].values() == ["a0", "a1", "a2"]
-    peer.segments_seen = lambda answer: answer  # it was upgraded
+    peer.seen.clear()  # it was upgraded
     world["b"].pull()
     world["a"].append("a3")
     world["b"].pull()
@@ -464,12 +466,13 @@ def test_a_source_of_another_history_is_connected_and_is_asked_for_no_snapshot(
 def test_a_source_that_answers_with_an_older_state_is_taken_up_to_there(world: RegionWorld) -> None:
     world["a"].append("a0")
     peer = world["b"].peers["a"]
-    peer.stale = peer.segments(TOPIC, 0, origin="own", offset=None, limit=100)
+    stale = peer.segments(TOPIC, 0, origin="own", offset=None, limit=100)
+    peer.seen["segments"] = lambda _: stale
     world["a"].append("a1")
     world["b"].pull()
     world["b"].pull()
     assert world["b"].values() == ["a0"]
-    peer.stale = None
+    peer.seen.clear()
     world.runtime.advance(60_000)
     world["b"].pull()
     assert world["b"].values() == ["a0", "a1"]
@@ -614,7 +617,7 @@ def test_a_problem_with_what_follows_the_position_stays_until_it_is_gone(world: 
     """An answer alone does not end it. The pauses grow meanwhile."""
     world["a"].append("a1")
     peer = world["b"].peers["a"]
-    peer.body_seen = damaged
+    peer.seen["body"] = damaged
     pauses = []
     for _ in range(4):
         next_ms = world["b"].log.replication.run(TOPIC, 0).next_ms
@@ -624,7 +627,7 @@ def test_a_problem_with_what_follows_the_position_stays_until_it_is_gone(world: 
         assert "CRC" in (region.problem or "")
         world.runtime.advance(next_ms)
     assert pauses == [1_000, 2_000, 4_000, 8_000]
-    peer.body_seen = lambda body: body
+    peer.seen.clear()
     world["b"].log.replication.run(TOPIC, 0)
     (region,) = world["b"].log.replication.status(TOPIC).regions
     assert region.problem is None
@@ -677,8 +680,8 @@ def test_a_truncated_marker_stops_only_its_source(size: int) -> None:
     builder.store(world["a"].service.objects)
     sound, peer = builder.segments[0].body, world["b"].peers["a"]
     torn = cut(0, 0, builder.now_ms)
-    peer.body_seen = lambda body: torn if body == sound else body
-    peer.segments_seen = with_segments(lambda entry: replace(entry, bytes=len(torn)) if not entry.records else entry)
+    peer.seen["body"] = lambda body: torn if body == sound else body
+    peer.seen["segments"] = with_segments(lambda entry: replace(entry, bytes=len(torn)) if not entry.records else entry)
     world["c"].append("c1")
     assert world["b"].pull().took_records == 1
     assert world["b"].values() == ["c1"]

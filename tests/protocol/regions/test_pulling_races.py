@@ -94,11 +94,11 @@ def test_two_runs_of_one_process_see_one_history(world: RegionWorld) -> None:
     took: list[RunResult] = []
 
     def overtaken(answer: Any) -> Any:
-        peer.segments_seen = lambda later: later
+        peer.seen.clear()
         took.append(b.pull())
         return answer
 
-    peer.segments_seen = overtaken
+    peer.seen["segments"] = overtaken
     took.append(b.pull())
     assert sum(run.took_records for run in took) == 1
     (known,) = b.own_replicator._statuses._partitions.values()

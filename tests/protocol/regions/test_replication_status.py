@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -135,7 +135,7 @@ def test_a_peer_that_is_away_is_asked_once_and_the_others_are_shown(world: Regio
 
 
 def test_a_peer_that_gives_itself_another_name_is_not_connected(world: RegionWorld) -> None:
-    world["a"].peers["b"].region = "c"
+    world["a"].peers["b"].seen["segments"] = lambda answer: replace(answer, region="c")
     _, regions = shown(world)
     assert (regions["b"].connected, regions["b"].lag_records) == (False, None)
     assert "another region" in (regions["b"].problem or "")

@@ -14,7 +14,7 @@ from fenceline.format import control, keys
 from fenceline.format.segment import Replicated, Segment
 from fenceline.model.results import OriginEntry
 from tests.support.origins import add_theirs, asked, bases, log_of, own_below, pages, shown
-from tests.support.regions import PeerInProcess
+from tests.support.peers import peers_named
 from tests.support.service import (
     REGION,
     TOPIC,
@@ -55,7 +55,7 @@ def test_an_entry_says_what_a_puller_must_know(service: Service) -> None:
 def test_of_a_region_that_is_configured_nothing_may_be_here(service: Service) -> None:
     append(service.log, "a", "b")
     append(service.log, "c")
-    log = service.another(peers={"ap": PeerInProcess("ap", service, "ap", service.log)})
+    log = service.another(peers=peers_named("ap"))
     page = asked(log, 1, origin="ap")
     assert (bases(page), page.position, page.has_more) == ([], 3, False)
     for unknown in ("elsewhere", ""):

@@ -13,25 +13,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fenceline import limits
 from fenceline.format import control
 from fenceline.format.batch import decode
 from fenceline.format.segment import Segment
 from fenceline.model.requests import Acknowledgement, ReadRequest
-from fenceline.model.results import SegmentList
 from fenceline.regions import due_work
-from fenceline.regions.peer import PeerProblem, PeerTopic
+from fenceline.regions.peer import PeerProblem
 from fenceline.service.log import Log
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import StoredCursor
 from tests.simulation.crash.region_rows import link_of, replicated_in, subscriptions_of
 from tests.simulation.crash.scene import Process, Scene, request_of
-from tests.support.regions import PeerInProcess, Region, RegionWorld, _with_peers
-from tests.support.service import REGION, TOPIC, Service, WatchedItems, WatchedObjects
-
-T = TypeVar("T")
+from tests.support.peers import ObservedPeer, PeerCall, is_away
+from tests.support.regions import Region, RegionWorld, WatchedPeer, with_peers
+from tests.support.service import REGION, TOPIC
 
 SUB = "s"
 REPLICATION_ROUNDS_MAX = 60  # until nothing moves any longer
@@ -87,9 +85,7 @@ class Beside:
     def run(self, name: str) -> None:
         """Let another region replicate once: it asks this one as it is now."""
         scene, region = self.scene, self[name]
-        here = region.peers[REGION]
-        here.service = _service(scene)
-        here.log = here.service.log
+        region.peers[REGION].log = _log(scene)
         for partition in range(self.partitions):
             region.own_replicator.run(TOPIC, partition)
 
@@ -100,45 +96,9 @@ class Beside:
         log.subscriptions.acknowledge(TOPIC, partition, SUB, Acknowledgement(page.position - 1))
 
 
-def _service(scene: Scene) -> Service:
-    """Return this region as others find it: a process that does not die."""
-    log = Log(scene.objects, scene.items, scene.runtime, region=REGION)
-    return Service(scene.runtime, WatchedObjects(scene.objects), WatchedItems(scene.items), log)
-
-
-@dataclass
-class CountedPeer:
-    """Another region as a process of the matrix asks it: each call is one of the process's calls."""
-
-    process: Process
-    beside: Beside
-    inner: PeerInProcess
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    def within(self, answer_ms: int) -> CountedPeer:
-        return self
-
-    def topic(self, name: str) -> PeerTopic | None:
-        return self._call("topic", partial(self.inner.topic, name))
-
-    def segments(
-        self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int
-    ) -> SegmentList | None:
-        ask = partial(self.inner.segments, topic, partition, origin=origin, offset=offset, limit=limit)
-        return self._call(f"segments of {origin}", ask)
-
-    def body(self, url: str, size: int) -> bytes:
-        return self._call("body", partial(self.inner.body, url, size))
-
-    def _call(self, what: str, ask: Callable[[], T]) -> T:
-        on_ask = self.beside.on_ask
-        if on_ask is not None:
-            on_ask(what)
-        self.inner.is_down = self.name in self.beside.away
-        return self.process.call(f"ask {self.name}: {what}", ask, PeerProblem("no answer"))
+def _log(scene: Scene) -> Log:
+    """Return this region's log as others find it: in a process that does not die."""
+    return Log(scene.objects, scene.items, scene.runtime, region=REGION)
 
 
 def link(scene: Scene, *names: str, partitions: int = 1) -> Beside:
@@ -148,9 +108,8 @@ def link(scene: Scene, *names: str, partitions: int = 1) -> Beside:
     scene.on_close.append(world.close)
     scene.ledger.answers["regions"] = beside
     for region in world.regions.values():
-        service = _service(scene)
-        region.peers[REGION] = PeerInProcess(REGION, service, REGION, service.log)
-        _with_peers(region.log, region.peers)
+        region.peers[REGION] = WatchedPeer(REGION, _log(scene), scene.objects)
+        with_peers(region.log, region.peers)
         scene.peers[region.name] = partial(_peer, beside, region)
     process, regions = scene.process(), [REGION, *names]
     scene.create_topic(process, TOPIC, partitions=partitions, regions=regions, config={"retention.ms": -1})
@@ -161,9 +120,19 @@ def link(scene: Scene, *names: str, partitions: int = 1) -> Beside:
     return beside
 
 
-def _peer(beside: Beside, region: Region, process: Process) -> CountedPeer:
+def _peer(beside: Beside, region: Region, process: Process) -> ObservedPeer:
+    """Return another region as a process of the matrix asks it: each call is one of the process's calls."""
     log = region.service.another(region=region.name)
-    return CountedPeer(process, beside, PeerInProcess(region.name, region.service, region.name, log))
+
+    def ask(call: PeerCall) -> Any:
+        what = f"segments of {call.origin}" if call.method == "segments" else call.method
+        if beside.on_ask is not None:
+            beside.on_ask(what)
+        is_gone = call.peer in beside.away
+        answer = partial(is_away, call) if is_gone else partial(call, log, region.service.objects)
+        return process.call(f"ask {call.peer}: {what}", answer, PeerProblem("no answer"))
+
+    return ObservedPeer(region.name, ask)
 
 
 def beside_of(scene: Scene) -> Beside:
@@ -309,7 +278,7 @@ def _marks_are_sound(scene: Scene) -> None:
 
 def _mark(scene: Scene, region: str, partition: int) -> int | None:
     """Return the mark of a region's subscription; ``None`` if there is none."""
-    log = _service(scene).log if region == REGION else beside_of(scene)[region].log
+    log = _log(scene) if region == REGION else beside_of(scene)[region].log
     found = cursor_store.find(log.context, _topic_id(scene, region), SUB)
     if found is None:
         return None

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
-from fenceline.errors import FencelineError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from fenceline.model.results import SegmentList
-from fenceline.ports import NotFound
-from fenceline.regions.peer import BeyondEnd, PeerProblem, PeerTopic
+from fenceline.errors import FencelineError
+from fenceline.regions.peer import PeerProblem
 from tests.simulation.harness.stores import WatchedItemStore, WatchedObjectStore
 from tests.simulation.harness.world import NoReply, Process, Refused, World
-
-T = TypeVar("T")
+from tests.support.peers import PeerCall
 
 ANSWER_MS = 2_000  # for which one question waits
 
@@ -49,76 +45,49 @@ class Links:
     problems: list[str] = field(default_factory=list)
 
 
-@dataclass
-class SimulatedPeer:
-    """Another region, as one process asks it."""
+class ProcessLinks:
+    """The links of one process: what becomes of its questions to other regions.
 
-    links: Links
-    asker: str
-    name: str
-    last: dict[Any, Any] = field(default_factory=dict)
+    Attributes:
+        answered: The last answer to each question about topics and segments.
+    """
 
-    def within(self, answer_ms: int) -> SimulatedPeer:
-        return self
+    def __init__(self, links: Links, asker: str) -> None:
+        self.links = links
+        self.asker = asker
+        self.answered: dict[PeerCall, Any] = {}
 
-    def topic(self, name: str) -> PeerTopic | None:
-        kept: PeerTopic | None = self.last.get(name)
-        if kept is not None and self.links.world.rng.random() < self.links.stale:
-            return kept
-        found = self._ask("topic", lambda log: log.topics.get(name))
-        if found is not None:
-            self.last[name] = PeerTopic(found.topic_id, found.partitions, tuple(found.regions))
-        return None if found is None else self.last[name]
-
-    def segments(
-        self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int
-    ) -> SegmentList | None:
+    def ask(self, call: PeerCall) -> Any:
+        """Return the answer to a call, or an earlier one; the observer of a peer."""
         links = self.links
-        if origin != "own" and not links.may_forward(self.asker, origin):
-            links.problems.append(f"I19: {self.asker} asks {self.name} for {origin}, which is not suspended")
-        question = topic, partition, origin, offset, limit
-        kept: SegmentList | None = self.last.get(question)
+        if call.method == "segments" and call.origin != "own" and not links.may_forward(self.asker, call.origin):
+            links.problems.append(f"I19: {self.asker} asks {call.peer} for {call.origin}, which is not suspended")
+        kept = self.answered.get(call)
         if kept is not None and links.world.rng.random() < links.stale:
             return kept
-        answer = self._ask(
-            f"segments {origin} {offset}",
-            lambda log: log.partitions.segments(topic, partition, offset=offset, limit=limit, origin=origin),
-        )
-        if answer is not None:
-            self.last[question] = answer
+        answer = self._carry_out(call)
+        if answer is not None and call.method != "body":
+            self.answered[call] = answer
         return answer
 
-    def body(self, url: str, size: int) -> bytes:
-        key = unquote(urlsplit(url).path.removeprefix("/objects/"))
-        site = self.links.sites[self.name]
-        try:
-            body: bytes | None = self._ask(f"body {key}", lambda _: site.objects.get(key).body)
-        except NotFound as fact:
-            raise PeerProblem(f"no such object: {key}") from fact
-        if body is None or len(body) != size:
-            raise PeerProblem(f"a body of another size: {key}")
-        return body
-
-    def _ask(self, what: str, run: Callable[[Any], T]) -> T | None:
-        links, world = self.links, self.links.world
+    def _carry_out(self, call: PeerCall) -> Any:
+        links, world, asked = self.links, self.links.world, call.peer
+        what = f"{call.method} {call.arguments}"
         links.asked += 1
         world.pause()
-        if (self.asker, self.name) in links.cut or world.rng.random() < links.lost:
+        if (self.asker, asked) in links.cut or world.rng.random() < links.lost:
             world.sleep(world.rng.random() * ANSWER_MS)
-            raise PeerProblem(f"{self.name} is away: {what}")
+            raise PeerProblem(f"{asked} is away: {what}")
         if links.slow_ms:
             world.sleep(world.rng.random() * links.slow_ms)
-        process = world.rng.choice(links.sites[self.name].processes)
+        site = links.sites[asked]
+        process = world.rng.choice(site.processes)
         try:
-            answer = world.call(process, run, ANSWER_MS)
+            answer = world.call(process, lambda log: call(log, site.objects), ANSWER_MS)
         except (NoReply, Refused) as error:
-            raise PeerProblem(f"{self.name} does not answer: {what}") from error
-        except UnknownTopicOrPartitionError:
-            answer = None
-        except OffsetOutOfRangeError as error:
-            raise BeyondEnd(f"{self.name}: {error}") from error
+            raise PeerProblem(f"{asked} does not answer: {what}") from error
         except FencelineError as error:
-            raise PeerProblem(f"{self.name} refuses: {error}") from error
-        if (self.asker, self.name) in links.cut or world.rng.random() < links.lost:
-            raise PeerProblem(f"the answer of {self.name} is lost: {what}")
+            raise PeerProblem(f"{asked} refuses: {error}") from error
+        if (self.asker, asked) in links.cut or world.rng.random() < links.lost:
+            raise PeerProblem(f"the answer of {asked} is lost: {what}")
         return answer

@@ -27,10 +27,11 @@ from tests.simulation.harness.stores import (
 from tests.simulation.harness.world import NoReply, Process, Refused, World
 from tests.simulation.regions import clients
 from tests.simulation.regions.clients import Stage
-from tests.simulation.regions.link import Links, SimulatedPeer, Site
+from tests.simulation.regions.link import Links, ProcessLinks, Site
 from tests.simulation.regions.run import NAMES, RegionsPlan, RegionsRun
 from tests.simulation.regions.settling import settle
 from tests.simulation.regions.truth import RegionsTruth
+from tests.support.peers import ObservedPeer
 
 REGIONS_SKEW_MS = 3_600_000  # clocks of regions are off by more than those of one
 READS_AMID = 6
@@ -129,9 +130,8 @@ def _add_process(run: RegionsRun, site: Site, name: str) -> Process:
     def start(process: Process) -> Log:
         objects = FaultyObjectStore(site.objects, run.world, process, lambda: run.faults)
         items = FaultyItemStore(site.items, run.world, process, lambda: run.faults)
-        peers: Peers = {
-            other: SimulatedPeer(run.links, site.name, other) for other in run.plan.regions if other != site.name
-        }
+        links = ProcessLinks(run.links, site.name)
+        peers: Peers = {other: ObservedPeer(other, links.ask) for other in run.plan.regions if other != site.name}
         runtime = SimRuntime(run.world, process)
         return Log(objects, items, runtime, region=site.name, item_age_ms=run.plan.item_age_ms, peers=peers)
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from fenceline import limits
-from fenceline.adapters.peer_connections import CannotReach
+from fenceline.adapters.http_connections import CannotReach
 from fenceline.adapters.peer_http import HttpPeer
 from fenceline.ports import Unavailable
 from fenceline.regions.peer import PeerProblem, PeerTopic

@@ -10,10 +10,9 @@ import pytest
 from fenceline import errors, subscribe_with_failover
 from fenceline.client import failover, region_reader
 from fenceline.client.topic_watch import LOOK_MS
-from tests.support.fake_regions import FakeRegion
 from tests.support.patience import wait_until
-from tests.support.runtime import FakeRuntime
-from tests.support.wire import refused
+from tests.support.wire import answers, loses_the_answer, refuses_the_connection
+from tests.unit.client.failover_regions import regions
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +22,12 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def world():
-    clock = FakeRuntime()
-    regions = [FakeRegion(name, clock) for name in "abc"]
-    yield regions
-    for region in regions:
-        region.release.set()
+    with regions(*"abc") as made:
+        yield made
 
 
 def subscriber_of(*regions, **options):
-    return subscribe_with_failover("t", "s", regions=[region.client() for region in regions], **options)
+    return subscribe_with_failover("t", "s", regions=[region.connect() for region in regions], **options)
 
 
 def take(each, count):
@@ -49,11 +45,10 @@ def until(each, region):
     raise AssertionError(region)
 
 
-def unavailable(request):
-    return refused(errors.StoreUnavailableError("the store does not answer"))
+unavailable = answers(errors.StoreUnavailableError("the store does not answer"))
 
 
-def another_server(request):
+def another_server(carry_out):
     return httpx.Response(404, text="<html>")
 
 
@@ -65,8 +60,8 @@ def test_it_reads_in_the_first_region_and_creates_a_replicated_subscription_at_e
         found = [(partition, one.value, one.region, one.offset) for partition, one in subscriber]
 
     assert found == [(0, b"a1:1", "a", 0), (0, b"b1:1", "a", 1), (0, b"a1:2", "a", 3)]
-    assert a.sent("PUT", "s") == [{"initial_position": "earliest", "replicate_subscription_state": True}]
-    assert b.asked == []
+    assert a.values("putSubscription") == [{"initial_position": "earliest", "replicate_subscription_state": True}]
+    assert b.sent == []
     assert (subscriber.region, subscriber.moves, subscriber.repeated, subscriber.dropped) == ("a", 0, 0, 0)
 
 
@@ -74,12 +69,9 @@ def hangs(region):
     return region.hang
 
 
-def is_refused(region):
-    region.refuse_connections()
-    return region.fault
-
-
-@pytest.mark.parametrize("fault", [hangs, is_refused, lambda region: unavailable, lambda region: another_server])
+@pytest.mark.parametrize(
+    "fault", [hangs, lambda region: refuses_the_connection, lambda region: unavailable, lambda region: another_server]
+)
 def test_it_goes_to_the_next_region_after_10_s_of_silence_and_drops_acknowledged_records(world, fault):
     a, b, _ = world
     a.write("a1:1", "a1:2", "b1:1")
@@ -96,8 +88,8 @@ def test_it_goes_to_the_next_region_after_10_s_of_silence_and_drops_acknowledged
         assert (subscriber.region, subscriber.moves) == ("b", 1)
         assert (subscriber.dropped, subscriber.repeated) == (2, 1)
     # What it dropped is acknowledged in b, too.
-    assert b.sent("POST", "acknowledgements") == [{"partition": 0, "individual": [1, 2]}]
-    assert b.replicated
+    assert b.values("acknowledgeRecords") == [{"partition": 0, "individual": [1, 2]}]
+    assert b.outside.subscription("t", "s").replicate_subscription_state
 
 
 def test_a_region_that_was_silent_for_less_is_not_left(world):
@@ -109,16 +101,16 @@ def test_a_region_that_was_silent_for_less_is_not_left(world):
         take(each, 1)
         silent_until = clock.monotonic_ms() + failover.SILENT_MS - 2_500
 
-        def silence(request):
+        def silence(carry_out):
             if clock.monotonic_ms() < silent_until:
                 raise httpx.ConnectError("x")
             a.fault = None
             a.write("a1:2")
-            return a.answer(request)
+            return carry_out()
 
         a.fault = silence
         assert take(each, 1) == ["a1:2"]
-    assert (subscriber.region, b.asked) == ("a", [])
+    assert (subscriber.region, b.sent) == ("a", [])
 
 
 @pytest.mark.parametrize("error", [errors.UnknownSubscriptionError, errors.NotAuthorizedError, errors.CorruptLogError])
@@ -126,24 +118,24 @@ def test_an_error_that_is_answered_is_raised_and_is_no_silence(world, error):
     a, b, _ = world
     with subscriber_of(a, b) as subscriber:
         each = iter(subscriber)
-        a.faults["records"] = lambda request: refused(error("so it is"))
+        a.fail("readSubscription", answers(error("so it is")))
         for _ in range(2):
             with pytest.raises(error):
                 next(each)
             each = iter(subscriber)
-        a.faults.clear()
+        a.scripts.clear()
         a.write("a1:1")
         assert take(each, 1) == ["a1:1"]
-    assert b.asked == []
+    assert b.sent == []
 
 
 def test_a_caller_that_was_away_does_not_take_its_region_for_silent(world):
     """A program that was stopped for an hour finds requests that began an hour ago."""
     a, clock = world[0], world[0].runtime
-    a.faults["records"] = a.hang
+    a.fail("readSubscription", a.hang)
     wanted = region_reader.Wanted("t", "s", None, True, "read_uncommitted", 10, failover.SILENT_MS)
-    reading = region_reader.enter(a.client(), wanted, failover.SILENT_MS)
-    wait_until(lambda: a.sent("GET", "records") and clock.step_ms)
+    reading = region_reader.enter(a.connect(), wanted, failover.SILENT_MS)
+    wait_until(lambda: a.count("readSubscription") and clock.step_ms)
     clock.step_ms = 0
     assert reading.next_page() is None
     clock.pass_ms(3_600_000)
@@ -178,7 +170,7 @@ def test_where_no_region_answers_that_is_raised_and_the_next_call_tries_again(wo
 def test_a_subscriber_without_a_region_that_answers_is_not_made(world):
     a, b, _ = world
     a.refuse_connections()
-    b.faults["t"] = lambda request: refused(errors.UnknownTopicOrPartitionError("no such topic"))
+    b.outside.delete_topic("t")
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         subscriber_of(a, b)
     b.refuse_connections()
@@ -210,7 +202,8 @@ def test_it_goes_at_once_where_active_region_says_and_back_by_it(world):
         each = iter(subscriber)
         _, first = next(each)
         assert subscriber.acknowledge(0, first)
-        a.active_region = c.active_region = "c"
+        for region in (a, c):
+            region.advise("c")
         began = a.runtime.monotonic_ms()
         in_a, in_c = until(each, "c")  # a page of a may have been fetched before it said so
         assert (in_c.value, subscriber.region, subscriber.dropped) == (b"a1:2", "c", 1)
@@ -219,19 +212,20 @@ def test_it_goes_at_once_where_active_region_says_and_back_by_it(world):
 
         assert subscriber.acknowledge(0, in_c)
         a.write("c1:1")
-        a.active_region = c.active_region = "a"
+        for region in (a, c):
+            region.advise("a")
         in_c, in_a = until(each, "a")
         assert (in_a.value, subscriber.moves, subscriber.repeated) == (b"c1:1", 2, len(in_c))
-    assert b.sent("PUT", "s") == []
+    assert b.count("putSubscription") == 0
 
 
 def test_advice_to_a_silent_region_is_tried_ever_more_rarely_and_delays_nothing(world):
     a, b, _ = world
     a.write(*(f"a1:{n}" for n in range(1, 500)))
-    a.active_region = "b"
+    a.advise("b")
     tries = []
 
-    def refuse(request):
+    def refuse(carry_out):
         tries.append(clock.monotonic_ms())
         raise httpx.ConnectError("connection refused")
 
@@ -255,7 +249,8 @@ def test_regions_that_advise_each_other_do_not_toss_it_about(world):
     a, b, _ = world
     a.write(*(f"a1:{n}" for n in range(1, 50)))
     b.write(*(f"a1:{n}" for n in range(1, 50)))
-    a.active_region, b.active_region = "b", "a"
+    a.advise("b")
+    b.advise("a")
     with subscriber_of(a, b, max_records=1) as subscriber:
         take(iter(subscriber), 20)
         assert (subscriber.region, subscriber.moves) == ("b", 1)
@@ -265,7 +260,8 @@ def test_a_region_that_was_left_as_silent_and_is_still_advised_is_gone_to_once_i
     a, b, _ = world
     a.write("a1:1")
     b.write(*(f"a1:{n}" for n in range(1, 50)))
-    a.active_region = b.active_region = "a"
+    for region in (a, b):
+        region.advise("a")
     with subscriber_of(a, b, max_records=1) as subscriber:
         each = iter(subscriber)
         take(each, 1)
@@ -288,7 +284,7 @@ def test_it_goes_where_the_caller_says_and_earlier_advice_does_not_take_it_back(
         each = iter(subscriber)
         _, first = next(each)
         subscriber.acknowledge(0, first)
-        b.active_region = "a"
+        b.advise("a")
         subscriber.move_to("b")
         assert take(each, 3) == ["b1:1", "a1:2", "b1:2"]  # the rest of a's page is left to b
         assert (subscriber.region, subscriber.moves, subscriber.repeated) == ("b", 1, 0)
@@ -300,7 +296,7 @@ def subscriber_moved_to_b(a, b, c):
     """Return one that was in a while all regions advised c, as seen in a."""
     for region in (a, b, c):
         region.write(*(f"a1:{n}" for n in range(1, 50)))
-    a.active_region = "c"
+    a.advise("c")
     c.refuse_connections()
     subscriber = subscriber_of(a, b, c, max_records=1)
     take(iter(subscriber), 3)
@@ -314,7 +310,7 @@ def test_earlier_advice_for_a_third_region_does_not_overrule_the_caller(world, s
     a, b, c = world
     with subscriber_moved_to_b(a, b, c) as subscriber:
         for region in seen_in_b:
-            b.active_region = region
+            b.advise(region)
             take(iter(subscriber), 5)
             assert (subscriber.region, subscriber.moves) == ("b", 1)
 
@@ -325,10 +321,11 @@ def test_advice_that_changes_after_the_caller_spoke_is_followed(world, seen_in_b
     with subscriber_moved_to_b(a, b, c) as subscriber:
         *before, last = seen_in_b
         for region in before:
-            b.active_region = region
+            b.advise(region)
             take(iter(subscriber), 3)
             assert subscriber.region == "b"
-        a.active_region = b.active_region = c.active_region = last
+        for region in (a, b, c):
+            region.advise(last)
         until(iter(subscriber), last)
 
 
@@ -336,7 +333,7 @@ def test_earlier_advice_holds_if_the_region_of_the_caller_is_silent(world):
     a, b, c = world
     with subscriber_moved_to_b(a, b, c) as subscriber:
         b.refuse_connections()
-        c.active_region = "c"
+        c.advise("c")
         passed = []
         while subscriber.region != "c" and len(passed) < 20:
             a.runtime.pass_ms(5_000)
@@ -354,7 +351,7 @@ def test_where_the_region_that_the_caller_says_is_silent_it_goes_on_where_it_was
         b.refuse_connections()
         assert take(each, 1) == ["a1:1"]
         assert subscriber.region == "a"
-    assert [what for _, what, _ in c.asked] == []
+    assert c.sent == []
 
 
 def test_an_acknowledgement_without_an_answer_goes_nowhere_else_and_its_record_comes_again(world):
@@ -364,19 +361,19 @@ def test_an_acknowledgement_without_an_answer_goes_nowhere_else_and_its_record_c
     with subscriber_of(a, b, max_records=1) as subscriber:
         each = iter(subscriber)
         _, first = next(each)
-        a.lose_answers("acknowledgements")
+        a.fail("acknowledgeRecords", loses_the_answer)
         assert not subscriber.acknowledge(0, first)
-        tries = len(a.sent("POST", "acknowledgements"))
+        tries = a.count("acknowledgeRecords")
         assert not subscriber.acknowledge_individually(0, [first])  # without another try: the region is silent
-        assert len(a.sent("POST", "acknowledgements")) == tries
+        assert a.count("acknowledgeRecords") == tries
         _, again = next(each)
         assert (again.value, again.region, subscriber.repeated, subscriber.dropped) == (b"a1:1", "b", 1, 0)
         assert not subscriber.acknowledge(0, first)  # of the region that it left
-        assert b.sent("POST", "acknowledgements") == []
+        assert b.count("acknowledgeRecords") == 0
         assert subscriber.acknowledge(0, again)
         assert subscriber.acknowledge(0, first)  # the same record, which is acknowledged now
-    assert b.sent("POST", "acknowledgements") == [{"partition": 0, "cumulative": 0}]
-    assert a.acknowledged[0] == {0}  # carried out: the answer was lost
+    assert b.values("acknowledgeRecords") == [{"partition": 0, "cumulative": 0}]
+    assert a.acknowledged() == {"a1:1"}  # carried out: the answer was lost
 
 
 def test_a_refused_acknowledgement_is_raised_and_acknowledges_nothing(world):
@@ -386,7 +383,7 @@ def test_a_refused_acknowledgement_is_raised_and_acknowledges_nothing(world):
     with subscriber_of(a, b) as subscriber:
         each = iter(subscriber)
         _, first = next(each)
-        a.faults["acknowledgements"] = lambda request: refused(errors.UnknownSubscriptionError("deleted"))
+        a.fail("acknowledgeRecords", answers(errors.UnknownSubscriptionError("deleted")))
         with pytest.raises(errors.UnknownSubscriptionError):
             subscriber.acknowledge(0, first)
         subscriber.move_to("b")
@@ -401,14 +398,14 @@ def test_a_refused_acknowledgement_of_what_was_dropped_hides_no_record(world):
     with subscriber_of(a, b, max_records=2) as subscriber:
         each = iter(subscriber)
         subscriber.acknowledge(*next(each))
-        b.faults["acknowledgements"] = lambda request: refused(errors.OwnerFencedError("owned by another"))
+        b.fail("acknowledgeRecords", answers(errors.OwnerFencedError("owned by another")))
         subscriber.move_to("b")
         assert take(each, 1) == ["a1:2"]
         with pytest.raises(errors.OwnerFencedError):
             next(each)
-        b.faults.clear()
+        b.scripts.clear()
         assert take(iter(subscriber), 1) == ["a1:3"]
-    assert b.acknowledged[0] == {0}
+    assert b.acknowledged() == {"a1:1"}
 
 
 def test_records_dropped_in_an_abandoned_region_are_not_acknowledged_in_another(world):
@@ -422,7 +419,7 @@ def test_records_dropped_in_an_abandoned_region_are_not_acknowledged_in_another(
         take(each, 1)
         subscriber.move_to("a")
         assert take(each, 1) == ["a1:2"]
-    assert (a.acknowledged[0], b.acknowledged[0]) == ({0}, set())
+    assert (a.acknowledged(), b.acknowledged()) == ({"a1:1"}, set())
 
 
 def test_offsets_of_an_earlier_stay_are_not_acknowledged_even_in_the_same_region(world):
@@ -435,21 +432,22 @@ def test_offsets_of_an_earlier_stay_are_not_acknowledged_even_in_the_same_region
         _, early = next(each)
         subscriber.move_to("b")
         take(each, 1)
-        a.logs[0][:] = []
-        a.write("b1:2", "a1:1")
+        a.restore()
+        a.write("b1:2", "a2:1")
         subscriber.move_to("a")
         assert take(each, 1) == ["b1:2"]
         assert not subscriber.acknowledge(0, early)
         assert not subscriber.acknowledge_individually(0, [early])
-    assert a.acknowledged[0] == set()
+    assert a.acknowledged() == set()
 
 
 def test_only_the_records_that_were_named_are_known_as_acknowledged(world):
     """Another life has the same numbers; another partition, too."""
     a, b, _ = world
-    a.partitions = b.partitions = 2
-    a.write("a1:1", "a1:2", "b1:1", "a1:3")
-    b.write("b2:1", "a1:1", "a1:2", "a1:3", "a2:1", "b1:1")
+    for region in (a, b):
+        region.grow(2)
+    a.write("a1:1", "a1:2", "c1:1", "a1:3")
+    b.write("c0:1", "a0:1", "a1:1", "a1:2", "a1:3", "c1:1")
     b.write("a1:1", partition=1)
     with subscriber_of(a, b, max_records=4) as subscriber:
         each = iter(subscriber)
@@ -457,7 +455,7 @@ def test_only_the_records_that_were_named_are_known_as_acknowledged(world):
         assert subscriber.acknowledge_individually(0, [given[0], given[3]])
         subscriber.move_to("b")
         found = sorted((partition, one.value) for partition, one in (next(each) for _ in range(5)))
-    assert found == [(0, b"a1:2"), (0, b"a2:1"), (0, b"b1:1"), (0, b"b2:1"), (1, b"a1:1")]
+    assert found == [(0, b"a0:1"), (0, b"a1:2"), (0, b"c0:1"), (0, b"c1:1"), (1, b"a1:1")]
     assert (subscriber.dropped, subscriber.repeated) == (2, 2)
 
 
@@ -493,7 +491,7 @@ def test_a_mark_that_moved_past_the_position_is_gone_on_from(world):
     with subscriber_of(a, b, follow=False, max_records=2) as subscriber:
         each = iter(subscriber)
         take(each, 1)
-        a.acknowledged[0].update(range(6))  # by an UPDATE
+        a.outside.acknowledge("t", "s", 0, cumulative=5)  # as an UPDATE moves it
         rest = [one.value for _, one in each]
     assert rest[-2:] == [b"a1:7", b"a1:8"]
     assert len(rest) < 7
@@ -519,13 +517,13 @@ def test_it_reads_partitions_that_are_added_where_it_is_and_acknowledges_them(wo
     with subscriber_of(a, b) as subscriber:
         each = iter(subscriber)
         assert take(each, 1) == ["a1:1"]
-        a.partitions = 2
-        a.write("a1:2", partition=1)
+        a.grow(2)
+        a.write("a1:1", partition=1)
         a.runtime.pass_ms(LOOK_MS)
         watch = subscriber._reader._new._watch
         with watch._changed:
             watch._changed.notify_all()
         partition, record = next(each)
-        assert (partition, record.value) == (1, b"a1:2")
+        assert (partition, record.value) == (1, b"a1:1")
         assert subscriber.acknowledge(partition, record)
-    assert a.mark(1) == 1
+    assert a.acknowledged(1) == {"a1:1"}

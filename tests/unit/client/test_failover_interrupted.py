@@ -12,9 +12,8 @@ import pytest
 
 from fenceline import errors, subscribe_with_failover
 from fenceline.client import failover, prefetch, region_reader
-from tests.support.fake_regions import FakeRegion
 from tests.support.patience import wait_until
-from tests.support.runtime import FakeRuntime
+from tests.unit.client.failover_regions import regions
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +23,12 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def world():
-    clock = FakeRuntime()
-    return [FakeRegion(name, clock) for name in "ab"]
+    with regions(*"ab") as made:
+        yield made
 
 
 def subscriber_of(*regions, **options):
-    return subscribe_with_failover("t", "s", regions=[region.client() for region in regions], max_records=2, **options)
+    return subscribe_with_failover("t", "s", regions=[region.connect() for region in regions], max_records=2, **options)
 
 
 def read_to_the_end(subscriber):
@@ -48,22 +47,22 @@ def read_to_the_end(subscriber):
 def test_advice_to_another_server_is_advice_to_a_region_that_does_not_answer(world):
     a, b = world
     a.write(*(f"a1:{n}" for n in range(1, 9)))
-    a.active_region = "b"
-    b.faults["health"] = lambda request: httpx.Response(200, json={"status": "ok"})
+    a.advise("b")
+    b.fail("getHealth", lambda carry_out: httpx.Response(200, json={"status": "ok"}))
     with subscriber_of(a, b, follow=False) as subscriber:
         assert read_to_the_end(subscriber) == [f"a1:{n}" for n in range(1, 9)]
     with pytest.raises(errors.NotFoundError, match="no fenceline service"):
-        b.client().region()
+        b.connect().region()
 
 
 def test_a_page_is_read_again_if_the_look_for_the_advised_region_was_interrupted(world):
     a, b = world
     a.write(*(f"a1:{n}" for n in range(1, 9)))
-    a.active_region = "b"
+    a.advise("b")
     probes = []
 
-    def interrupt(request):
-        probes.append(request)
+    def interrupt(carry_out):
+        probes.append(carry_out)
         raise KeyboardInterrupt if len(probes) < 3 else httpx.ConnectError("connection refused")
 
     b.fault = interrupt
@@ -104,22 +103,22 @@ def test_a_subscriber_that_is_closed_while_it_moves_reads_in_no_region(world, by
     before = set(threading.enumerate())
     subscriber = subscriber_of(a, b)
 
-    def close(request):
+    def close(carry_out):
         subscriber.close()  # as another thread does
-        b.faults.clear()
-        return b.answer(request)
+        b.scripts.clear()
+        return carry_out()
 
     each = iter(subscriber)
     next(each)
-    b.faults["t"] = close
+    b.fail("getTopic", close)
     if by == "move_to":
         subscriber.move_to("b")
     else:
-        a.active_region = "b"
+        a.advise("b")
         a.write(*(f"a1:{n}" for n in range(3, 9)))
     for _ in each:
         pass
-    assert not b.faults
+    assert not b.scripts
     wait_until(lambda: set(threading.enumerate()) <= before)
 
 
@@ -176,9 +175,9 @@ def test_an_interruption_at_any_statement_hides_no_record(world):
                 interrupter.resume()
                 for given in subscriber:  # acknowledged again after an interruption
                     partition, record = given
-                    shown.add((record.origin, record.origin_topic_id, record.number))
+                    shown.add(record.value.decode())
                     for region in world:
-                        assert {region.logs[0][offset] for offset in region.acknowledged[0]} <= shown
+                        assert region.acknowledged() <= shown
                     direct(subscriber, world, record.number)
                     if record.number % 3:
                         subscriber.acknowledge(partition, record)
@@ -198,6 +197,6 @@ def direct(subscriber, regions, number):
     """Now and then let it be advised to go to a region, or tell it to."""
     if number % 5 == 0:
         for region in regions:
-            region.active_region = "ab"[number // 5 % 2]
+            region.advise("ab"[number // 5 % 2])
     if number % 7 == 0:
         subscriber.move_to("ab"[number // 7 % 2])

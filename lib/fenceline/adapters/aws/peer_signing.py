@@ -21,7 +21,7 @@ from botocore.credentials import ReadOnlyCredentials
 
 from fenceline.adapters.aws import credentials
 from fenceline.adapters.aws.client import Failure, make_client
-from fenceline.adapters.peer_connections import CannotReach
+from fenceline.adapters.http_connections import CannotReach
 from fenceline.ports import Unavailable
 
 _SERVICE = "execute-api"

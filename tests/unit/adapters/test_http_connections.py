@@ -1,4 +1,4 @@
-"""Connections to a peer: which are kept, which are replaced, and what they tell if no answer comes."""
+"""Connections over HTTP: which are kept, which are replaced, and what they tell if no answer comes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from fenceline.adapters import peer_connections
-from fenceline.adapters.peer_connections import CannotReach, Connections, HttpAnswer
+from fenceline.adapters import http_connections
+from fenceline.adapters.http_connections import CannotReach, Connections, HttpAnswer
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
@@ -24,7 +24,7 @@ class Dripping(bytes):
     """The beginning of an answer, after which a byte comes each 10 ms, for as long as the connection lasts."""
 
 
-class Peer:
+class ScriptedServer:
     """A server that answers the requests of each connection by a script, one entry each; ``CLOSE`` closes it.
 
     Attributes:
@@ -68,16 +68,16 @@ class Peer:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Peer]]:
-    peers: list[Peer] = []
+def serve() -> Iterator[Callable[..., ScriptedServer]]:
+    servers: list[ScriptedServer] = []
 
-    def made(*scripts: list[bytes | None]) -> Peer:
-        peers.append(Peer(*scripts))
-        return peers[-1]
+    def made(*scripts: list[bytes | None]) -> ScriptedServer:
+        servers.append(ScriptedServer(*scripts))
+        return servers[-1]
 
     yield made
-    for peer in peers:
-        peer.close()
+    for server in servers:
+        server.close()
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def connections() -> Iterator[Connections]:
     made.close()
 
 
-# The peer's thread ends when its connections do, so they are closed first.
+# The server's thread ends when its connections do, so they are closed first.
 pytestmark = pytest.mark.usefixtures("serve", "connections")
 
 
@@ -115,89 +115,89 @@ either_way = pytest.mark.parametrize("read", [in_pieces, at_once])
 @either_way
 @pytest.mark.parametrize("whole", [WHOLE, CHUNKED])
 def test_a_connection_is_used_again(
-    serve: Callable[..., Peer], connections: Connections, whole: bytes, read: Callable[[HttpAnswer], bytes]
+    serve: Callable[..., ScriptedServer], connections: Connections, whole: bytes, read: Callable[[HttpAnswer], bytes]
 ) -> None:
-    peer = serve([whole, whole])
-    assert [get(connections, f"{peer.url}/a%2F?b=c%3D{n}", read=read) for n in range(2)] == [b"ok", b"ok"]
-    assert [[one.split(b"\r\n")[0] for one in asked] for asked in peer.requests] == [
+    server = serve([whole, whole])
+    assert [get(connections, f"{server.url}/a%2F?b=c%3D{n}", read=read) for n in range(2)] == [b"ok", b"ok"]
+    assert [[one.split(b"\r\n")[0] for one in asked] for asked in server.requests] == [
         [b"GET /a%2F?b=c%3D0 HTTP/1.1", b"GET /a%2F?b=c%3D1 HTTP/1.1"]
     ]
-    assert b"x-name: value" in peer.requests[0][0].split(b"\r\n")
+    assert b"x-name: value" in server.requests[0][0].split(b"\r\n")
 
 
 @either_way
 def test_a_body_of_many_pieces_is_whole(
-    serve: Callable[..., Peer], connections: Connections, read: Callable[[HttpAnswer], bytes]
+    serve: Callable[..., ScriptedServer], connections: Connections, read: Callable[[HttpAnswer], bytes]
 ) -> None:
     body = bytes(range(256)) * 4_096
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-    peer = serve([answer, WHOLE])
-    assert get(connections, peer.url, read=read) == body
-    assert get(connections, peer.url, read=read) == b"ok"
+    server = serve([answer, WHOLE])
+    assert get(connections, server.url, read=read) == body
+    assert get(connections, server.url, read=read) == b"ok"
 
 
 @either_way
 @pytest.mark.parametrize("last", [LAST, UNTIL_CLOSED])
 def test_a_connection_that_ends_with_its_answer_is_not_kept(
-    serve: Callable[..., Peer], connections: Connections, last: bytes, read: Callable[[HttpAnswer], bytes]
+    serve: Callable[..., ScriptedServer], connections: Connections, last: bytes, read: Callable[[HttpAnswer], bytes]
 ) -> None:
-    peer = serve([last, CLOSE], [WHOLE])
-    assert [get(connections, peer.url, read=read) for _ in range(2)] == [b"ok", b"ok"]
-    assert [len(asked) for asked in peer.requests] == [1, 1]
+    server = serve([last, CLOSE], [WHOLE])
+    assert [get(connections, server.url, read=read) for _ in range(2)] == [b"ok", b"ok"]
+    assert [len(asked) for asked in server.requests] == [1, 1]
 
 
-def test_a_kept_connection_that_the_peer_closed_is_replaced(
-    serve: Callable[..., Peer], connections: Connections
+def test_a_kept_connection_that_the_server_closed_is_replaced(
+    serve: Callable[..., ScriptedServer], connections: Connections
 ) -> None:
-    peer = serve([WHOLE, CLOSE], [WHOLE])
-    assert [get(connections, peer.url) for _ in range(2)] == [b"ok", b"ok"]
+    server = serve([WHOLE, CLOSE], [WHOLE])
+    assert [get(connections, server.url) for _ in range(2)] == [b"ok", b"ok"]
 
 
-def test_a_new_connection_that_the_peer_closes_is_not_replaced(
-    serve: Callable[..., Peer], connections: Connections
+def test_a_new_connection_that_the_server_closes_is_not_replaced(
+    serve: Callable[..., ScriptedServer], connections: Connections
 ) -> None:
-    peer = serve([CLOSE])
+    server = serve([CLOSE])
     with pytest.raises(CannotReach):
-        get(connections, peer.url)
+        get(connections, server.url)
 
 
 def test_an_answer_that_was_not_read_to_its_end_ends_its_connection(
-    serve: Callable[..., Peer], connections: Connections
+    serve: Callable[..., ScriptedServer], connections: Connections
 ) -> None:
-    peer = serve([WHOLE], [WHOLE])
-    with connections.get(peer.url, {}, connect_ms=5_000, until=time.monotonic() + 5):
+    server = serve([WHOLE], [WHOLE])
+    with connections.get(server.url, {}, connect_ms=5_000, until=time.monotonic() + 5):
         pass
-    assert get(connections, peer.url) == b"ok"
-    assert len(peer.requests) == 2
+    assert get(connections, server.url) == b"ok"
+    assert len(server.requests) == 2
 
 
 def test_a_body_that_is_longer_than_asked_for_is_cut_and_ends_its_connection(
-    serve: Callable[..., Peer], connections: Connections
+    serve: Callable[..., ScriptedServer], connections: Connections
 ) -> None:
-    peer = serve([WHOLE], [WHOLE])
-    assert get(connections, peer.url, read=lambda answer: answer.body(1)) == b"o"
-    assert get(connections, peer.url, read=lambda answer: answer.body(2)) == b"ok"
-    assert len(peer.requests) == 2
+    server = serve([WHOLE], [WHOLE])
+    assert get(connections, server.url, read=lambda answer: answer.body(1)) == b"o"
+    assert get(connections, server.url, read=lambda answer: answer.body(2)) == b"ok"
+    assert len(server.requests) == 2
 
 
 def test_an_old_connection_is_not_used_again(
-    serve: Callable[..., Peer], connections: Connections, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., ScriptedServer], connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer = serve([WHOLE], [WHOLE])
+    server = serve([WHOLE], [WHOLE])
     now = [time.monotonic()]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    get(connections, peer.url)
+    get(connections, server.url)
     now[0] += 6
-    get(connections, peer.url)
-    assert [len(asked) for asked in peer.requests] == [1, 1]
+    get(connections, server.url)
+    assert [len(asked) for asked in server.requests] == [1, 1]
 
 
 def test_so_many_connections_are_kept(
-    serve: Callable[..., Peer], connections: Connections, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., ScriptedServer], connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_connections, "_IDLE_MAX", 0)
-    peer = serve([WHOLE], [WHOLE])
-    assert [get(connections, peer.url) for _ in range(2)] == [b"ok", b"ok"]
+    monkeypatch.setattr(http_connections, "_IDLE_MAX", 0)
+    server = serve([WHOLE], [WHOLE])
+    assert [get(connections, server.url) for _ in range(2)] == [b"ok", b"ok"]
 
 
 @either_way
@@ -212,15 +212,15 @@ def test_so_many_connections_are_kept(
     ],
 )
 def test_an_invalid_answer_is_cannot_reach(
-    serve: Callable[..., Peer],
+    serve: Callable[..., ScriptedServer],
     connections: Connections,
     answer: bytes,
     expected: str,
     read: Callable[[HttpAnswer], bytes],
 ) -> None:
-    peer = serve([answer, CLOSE])
+    server = serve([answer, CLOSE])
     with pytest.raises(CannotReach, match=expected):
-        get(connections, peer.url, read=read)
+        get(connections, server.url, read=read)
 
 
 @either_way
@@ -228,12 +228,12 @@ def test_an_invalid_answer_is_cannot_reach(
     "answer", [b"", WHOLE[:-1], Dripping(b"HTTP/1.1 200 OK\r\na: b"), Dripping(b"HTTP/1.0 200 OK\r\n\r\n")]
 )
 def test_an_answer_that_does_not_come_ends_with_the_time(
-    serve: Callable[..., Peer], connections: Connections, answer: bytes, read: Callable[[HttpAnswer], bytes]
+    serve: Callable[..., ScriptedServer], connections: Connections, answer: bytes, read: Callable[[HttpAnswer], bytes]
 ) -> None:
-    peer = serve([WHOLE, answer], [WHOLE])
-    get(connections, peer.url, read=read)
+    server = serve([WHOLE, answer], [WHOLE])
+    get(connections, server.url, read=read)
     with pytest.raises(TimeoutError):  # it is not asked again
-        get(connections, peer.url, answer_ms=50, read=read)
+        get(connections, server.url, answer_ms=50, read=read)
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def test_a_refused_connection_is_cannot_reach(connections: Connections) -> None:
         get(connections, url)
 
 
-def test_closed_connections_cannot_reach_a_peer(serve: Callable[..., Peer], connections: Connections) -> None:
-    peer = serve([WHOLE])
-    get(connections, peer.url)
+def test_closed_connections_cannot_reach_a_peer(serve: Callable[..., ScriptedServer], connections: Connections) -> None:
+    server = serve([WHOLE])
+    get(connections, server.url)
     connections.close()
     with pytest.raises(CannotReach, match="closed"):
-        get(connections, peer.url)
+        get(connections, server.url)

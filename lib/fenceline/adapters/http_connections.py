@@ -1,4 +1,4 @@
-"""GETs to a peer, on connections that are kept open.
+"""GETs over HTTP, on connections that are kept open: of a peer's answers, and of segments by their URLs.
 
 A replicator makes hundreds of small requests a second. The standard library's client takes a third of httpx's time for
 each.
@@ -6,10 +6,11 @@ each.
 Rule: an answer ends in bounded time, however slowly its bytes come, because each wait for bytes ends when the time is
 over.
 
-Rule: a kept connection that fails before its answer is replaced by a new one, once: the peer may have closed it
-meanwhile. No redirect is followed.
+Rule: a kept connection that fails before its answer is replaced by a new one, once, because the server may have closed
+it meanwhile. No redirect is followed.
 
-Not here: what is asked, how many bytes are read, and what is believed (``adapters.peer_http``).
+Not here: what is asked, how many bytes are read, and what is believed (``adapters.peer_http`` and
+``fenceline_spark.source.segments``), and the client of the API (``fenceline.client.transport``).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class HttpAnswer(Protocol):
 
 
 class Carrier(Protocol):
-    """What brings a GET to a peer, and its answer back."""
+    """What brings a GET to a server, and its answer back."""
 
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str], *, connect_ms: int, until: float) -> Iterator[HttpAnswer]:
@@ -83,7 +84,7 @@ class Carrier(Protocol):
 
 
 class Connections:
-    """Connections to one peer and to where its segments are. Safe to share between threads."""
+    """Connections to some servers. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -124,7 +125,7 @@ class Connections:
             except TimeoutError:
                 raise
             except (OSError, HTTPException):
-                pass  # the peer closed it meanwhile
+                pass  # the server closed it meanwhile
         connection = self._connection(place, connect_s)
         try:
             connection.connect()
