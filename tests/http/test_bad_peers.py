@@ -16,8 +16,9 @@ from fenceline.errors import printable
 from fenceline.regions.peer import PeerProblem, Peers
 from fenceline.service.log import Log
 from fenceline_http import wiring
+from tests.support.carriers import reply
 from tests.support.http_events import call
-from tests.support.peer_over_http import Fault, Source, reply, with_body, with_json
+from tests.support.peer_over_http import Fault, RegionOverHttp, with_body, with_json
 from tests.support.runtime import FakeRuntime
 
 
@@ -27,16 +28,16 @@ def runtime() -> FakeRuntime:
 
 
 @pytest.fixture
-def sources(runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Source]]:
+def sources(runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, RegionOverHttp]]:
     monkeypatch.setattr(time, "monotonic", lambda: runtime.monotonic_ms() / 1000)
-    made = {name: Source(name, "orders", "local", runtime=runtime) for name in "bc"}
+    made = {name: RegionOverHttp(name, "orders", "local", runtime=runtime) for name in "bc"}
     yield made
     for one in made.values():
         one.close()
 
 
 @pytest.fixture
-def peers(sources: dict[str, Source]) -> Peers:
+def peers(sources: dict[str, RegionOverHttp]) -> Peers:
     return {name: one.peer for name, one in sources.items()}
 
 
@@ -69,7 +70,8 @@ def fails(error: Exception) -> Fault:
 
 
 def answers(status: int, content: bytes, **headers: str) -> Fault:
-    return lambda _, __: reply(status, content, {name.replace("_", "-"): value for name, value in headers.items()})
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda _, __: reply(status, content=content, headers=named)
 
 
 def entry(**members: Any) -> Fault:
@@ -154,7 +156,7 @@ FAULTS: dict[str, Fault] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_nothing_of_it_is_taken_and_the_other_link_goes_on(
-    topic: str, sources: dict[str, Source], service: wiring.Service, runtime: FakeRuntime, name: str
+    topic: str, sources: dict[str, RegionOverHttp], service: wiring.Service, runtime: FakeRuntime, name: str
 ) -> None:
     b, c = sources["b"], sources["c"]
     for number in range(3):
@@ -181,7 +183,7 @@ def test_nothing_of_it_is_taken_and_the_other_link_goes_on(
 
 
 def test_a_peer_with_a_problem_is_asked_ever_less(
-    topic: str, sources: dict[str, Source], service: wiring.Service, runtime: FakeRuntime
+    topic: str, sources: dict[str, RegionOverHttp], service: wiring.Service, runtime: FakeRuntime
 ) -> None:
     b = sources["b"]
     b.fault = FAULTS["500"]
@@ -192,7 +194,7 @@ def test_a_peer_with_a_problem_is_asked_ever_less(
 
 
 def test_a_log_of_another_history_is_not_taken(
-    topic: str, sources: dict[str, Source], service: wiring.Service, runtime: FakeRuntime, peers: Peers
+    topic: str, sources: dict[str, RegionOverHttp], service: wiring.Service, runtime: FakeRuntime, peers: Peers
 ) -> None:
     """The bucket of b was swapped: the same life, other segments. Each process compares them once."""
     b = sources["b"]
@@ -213,7 +215,7 @@ def test_a_log_of_another_history_is_not_taken(
     "text", ["\x1b]0;owned\x07", "\x9b31m", "\u202egnp.exe", "\u2066x", "\u200b", "a\r\nb\u2028c", "\ud800"]
 )
 def test_nothing_unprintable_of_a_peers_reaches_a_problem(
-    topic: str, sources: dict[str, Source], service: wiring.Service, runtime: FakeRuntime, text: str
+    topic: str, sources: dict[str, RegionOverHttp], service: wiring.Service, runtime: FakeRuntime, text: str
 ) -> None:
     refusal = json.dumps({"code": text, "detail": text}).encode()
     faults: list[Fault] = [

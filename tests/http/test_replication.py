@@ -14,7 +14,7 @@ from fenceline.adapters.http_connections import CannotReach
 from fenceline.regions.peer import Peers
 from fenceline_http import wiring
 from tests.support.http_events import call
-from tests.support.peer_over_http import Source
+from tests.support.peer_over_http import RegionOverHttp
 from tests.support.peers import peers_named
 from tests.support.runtime import FakeRuntime
 
@@ -29,15 +29,15 @@ def runtime() -> FakeRuntime:
 
 
 @pytest.fixture
-def source(runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
+def source(runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterator[RegionOverHttp]:
     monkeypatch.setattr(time, "monotonic", lambda: runtime.monotonic_ms() / 1000)
-    made = Source("b", "orders", "local", runtime=runtime)
+    made = RegionOverHttp("b", "orders", "local", runtime=runtime)
     yield made
     made.close()
 
 
 @pytest.fixture
-def peers(source: Source) -> Peers:
+def peers(source: RegionOverHttp) -> Peers:
     return {"b": source.peer, **peers_named("c")}
 
 
@@ -113,7 +113,7 @@ def test_the_status_has_exactly_these_members(topic: str, runtime: FakeRuntime) 
 
 
 def test_lag_falls_to_zero_as_records_arrive(
-    topic: str, source: Source, service: wiring.Service, runtime: FakeRuntime
+    topic: str, source: RegionOverHttp, service: wiring.Service, runtime: FakeRuntime
 ) -> None:
     source.append("1", "2")
     source.append("3", partition=1)
@@ -199,7 +199,7 @@ def test_suspend_takes_no_members(topic: str) -> None:
 
 
 def test_a_snapshot_is_pending_in_every_partition_until_it_is_complete(
-    topic: str, source: Source, service: wiring.Service, runtime: FakeRuntime
+    topic: str, source: RegionOverHttp, service: wiring.Service, runtime: FakeRuntime
 ) -> None:
     answer = call("POST", f"{REPLICATION}/snapshots")
     assert (answer.status, set(answer.json)) == (202, {"snapshot_id"})
@@ -227,14 +227,14 @@ def test_a_snapshot_is_pending_in_every_partition_until_it_is_complete(
     assert shown["regions"][0]["answered_at"] == runtime.now_ms()
 
 
-def test_a_snapshot_asks_no_region_about_a_partition_that_it_lacks(topic: str, source: Source) -> None:
+def test_a_snapshot_asks_no_region_about_a_partition_that_it_lacks(topic: str, source: RegionOverHttp) -> None:
     assert call("PATCH", "/v1/topics/orders", value={"partitions": 3}).status == 200
     assert call("POST", f"{REPLICATION}/snapshots").status == 202
     assert source.asked == ["/v1/topics/orders"]
     assert [one["partition"] for one in call("GET", REPLICATION).json["pending"]] == [0, 1]
 
 
-def test_a_region_that_is_away_fails_no_snapshot(topic: str, source: Source) -> None:
+def test_a_region_that_is_away_fails_no_snapshot(topic: str, source: RegionOverHttp) -> None:
     def away(sent: httpx.Request, answer: httpx.Response) -> httpx.Response:
         raise CannotReach("away")
 
@@ -259,7 +259,7 @@ def test_a_topic_in_one_region_takes_no_snapshot(service: wiring.Service) -> Non
 # Gaps
 
 
-def test_a_gap_is_shown_and_skipped_whole(topic: str, source: Source, service: wiring.Service) -> None:
+def test_a_gap_is_shown_and_skipped_whole(topic: str, source: RegionOverHttp, service: wiring.Service) -> None:
     source.append("1")
     assert replicate(service) == 1
     for value in "2345":

@@ -8,10 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from json import dumps
+from typing import Any
 
 import httpx
 
 from fenceline.adapters.http_connections import CannotReach
+
+
+def reply(
+    status: int, *, json: Any = None, content: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> httpx.Response:
+    """Return an answer as the network brings it: not read yet."""
+    body = dumps(json).encode() if content is None else content
+    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
 
 
 class InMemory:

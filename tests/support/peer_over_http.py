@@ -1,8 +1,8 @@
-"""Another region in memory, asked over HTTP by its own handlers: a peer that a test can make lie.
+"""A region in memory that is asked over HTTP, by its own handlers: a test can make its answers lie.
 
-Rule: requests pass through ``HttpPeer`` and the handlers of the other region, without a socket.
+Rule: requests pass through ``HttpPeer`` and the handlers of the region, without a socket.
 
-Not here: peers that are asked without HTTP; see ``regions``.
+Not here: peers that are asked without HTTP; see ``peers``.
 """
 
 from __future__ import annotations
@@ -17,22 +17,17 @@ import httpx
 from fenceline.adapters.peer_http import HttpPeer
 from fenceline.runtime import ThreadRuntime
 from fenceline.settings import Settings
-from fenceline_http import dispatch, wiring
-from tests.support.carriers import InMemory
-from tests.support.http_events import event
+from fenceline_http import wiring
+from fenceline_testing.service import _Functions
+from tests.support.carriers import InMemory, reply
 from tests.support.peers import peers_named
 from tests.support.service import Service, request, serve
 
 Fault = Callable[[httpx.Request, httpx.Response], httpx.Response]
 
 
-def reply(status: int, content: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
-    """Return an answer as the network brings it: not read yet."""
-    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))
-
-
-class Source:
-    """A region and the peer that asks it.
+class RegionOverHttp:
+    """A region with a topic, and the peer that asks it.
 
     Attributes:
         fault: Changes each answer, or raises in its place.
@@ -46,21 +41,15 @@ class Source:
         self.service.log.topics.create(topic, partitions=partitions, regions=[name, *others])
         self.fault: Fault | None = None
         self.asked: list[str] = []
-        self.peer = HttpPeer(name, f"http://{name}.example", carrier=InMemory(self._answer))
+        self.peer = _peer(name, self._answer)
 
     def append(self, *values: str, partition: int = 0) -> None:
         self.service.log.append(self.topic, partition, request(*values))
 
     def connect(self, service: wiring.Service) -> None:
         """Let this region take records from a service in memory, too."""
-
-        def answer(sent: httpx.Request) -> httpx.Response:
-            if not sent.url.path.startswith("/objects/"):
-                return handled(service, sent)
-            return reply(200, service.objects.get(unquote(sent.url.path.removeprefix("/objects/"))).body)
-
         region = service.settings.region
-        peer = HttpPeer(region, f"http://{region}.example", carrier=InMemory(answer))
+        peer = _peer(region, lambda sent: _answered(service, sent))
         self.service.log = self.service.another(region=self.name, peers={region: peer})
 
     def close(self) -> None:
@@ -69,27 +58,24 @@ class Source:
 
     def _answer(self, sent: httpx.Request) -> httpx.Response:
         self.asked.append(sent.url.path)
-        answer = self._object(sent) if sent.url.path.startswith("/objects/") else self._handled(sent)
-        return answer if self.fault is None else self.fault(sent, answer)
-
-    def _object(self, sent: httpx.Request) -> httpx.Response:
-        key = unquote(sent.url.path.removeprefix("/objects/"))
-        return reply(200, self.service.objects.store.get(key).body)
-
-    def _handled(self, sent: httpx.Request) -> httpx.Response:
         objects: Any = self.service.objects.store
         items: Any = self.service.items.store
         settings = Settings(":memory:", region=self.name)
         served = wiring.Service(settings, self.service.log, objects, items, ThreadRuntime(1), "0.0.0")
-        return handled(served, sent)
+        answer = _answered(served, sent)
+        return answer if self.fault is None else self.fault(sent, answer)
 
 
-def handled(service: wiring.Service, sent: httpx.Request) -> httpx.Response:
-    """Return the answer of a service's handlers."""
-    headers = {"host": sent.headers["host"], "x-forwarded-proto": "http"}
-    response = dispatch.respond(None, event("GET", sent.url.path, sent.url.query.decode(), headers), service)
-    assert isinstance(response.body, str)
-    return reply(response.status, response.body.encode(), response.headers)
+def _peer(name: str, answer: Callable[[httpx.Request], httpx.Response]) -> HttpPeer:
+    return HttpPeer(name, f"http://{name}.example", carrier=InMemory(answer))
+
+
+def _answered(service: wiring.Service, sent: httpx.Request) -> httpx.Response:
+    """Return the answer of a service's handlers, or what its store has for the URL of a segment."""
+    if sent.url.path.startswith("/objects/"):
+        return reply(200, content=service.objects.get(unquote(sent.url.path.removeprefix("/objects/"))).body)
+    answer = _Functions(service).handle_request(sent)
+    return reply(answer.status_code, content=answer.content, headers=answer.headers)
 
 
 def with_json(change: Callable[[dict[str, Any]], Any], path_end: str = "/segments") -> Fault:
@@ -100,7 +86,7 @@ def with_json(change: Callable[[dict[str, Any]], Any], path_end: str = "/segment
             return answer
         found = json.loads(answer.read())
         change(found)
-        return reply(answer.status_code, json.dumps(found).encode())
+        return reply(answer.status_code, json=found)
 
     return fault
 
@@ -111,6 +97,6 @@ def with_body(change: Callable[[bytes], bytes]) -> Fault:
     def fault(sent: httpx.Request, answer: httpx.Response) -> httpx.Response:
         if not sent.url.path.startswith("/objects/"):
             return answer
-        return reply(answer.status_code, change(answer.read()))
+        return reply(answer.status_code, content=change(answer.read()))
 
     return fault

@@ -23,7 +23,7 @@ class Died(BaseException):
 
 
 @dataclass
-class Sent:
+class SentBatch:
     """A batch of the source, and what is to become of it."""
 
     values: list[str]
@@ -35,14 +35,14 @@ class Sent:
 
 
 @dataclass
-class Source:
-    """A source's log, made batch by batch, and what another region must have of it."""
+class SourceLog:
+    """The log of the region that is pulled from, made batch by batch, and what another region must have of it."""
 
     world: RegionWorld
     builder: LogBuilder
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[SentBatch] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    open: dict[int, list[Sent]] = field(default_factory=dict)
+    open: dict[int, list[SentBatch]] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     number: int = 0
     offset: int = 0
@@ -71,11 +71,11 @@ class Source:
     def named(self, count: int) -> list[str]:
         return [f"{self.number + n}" for n in range(1, count + 1)]
 
-    def send(self, part: Part, values: list[str], marker_type: int | None = None) -> Sent:
+    def send(self, part: Part, values: list[str], marker_type: int | None = None) -> SentBatch:
         self.parts.append(part)
         self.number += len(values)
         self.offset += len(values) or 1
-        self.sent.append(Sent(values, self.number, self.offset, marker_type=marker_type))
+        self.sent.append(SentBatch(values, self.number, self.offset, marker_type=marker_type))
         return self.sent[-1]
 
     def flush(self) -> None:
@@ -91,7 +91,7 @@ class Source:
         first = [s.next_offset - len(s.values) for sent in self.open.values() for s in sent]
         return max(min([stored, *first]), self.log_start)
 
-    def due(self) -> list[Sent]:
+    def due(self) -> list[SentBatch]:
         kept = [s for s in self.sent if self.log_start < s.next_offset <= self.stable]
         return [
             s
@@ -110,7 +110,7 @@ def crash_after(call: Callable[[], Any]) -> Any:
     raise Died
 
 
-def check(world: RegionWorld, source: Source) -> None:
+def check(world: RegionWorld, source: SourceLog) -> None:
     """Check that what is there is a run from the start of what is due (I17)."""
     due = [(value, s.number - len(s.values) + n) for s in source.due() for n, value in enumerate(s.values, start=1)]
     assert numbers(world["b"], "a") == due[: len(numbers(world["b"], "a"))]
@@ -156,7 +156,7 @@ def test_pulling_cut_anywhere_gives_the_same_log(
 ) -> None:
     world = RegionWorld("a", "b")
     world.create()
-    source = Source(world, LogBuilder(topic_id=world["a"].service.topic_id(), region="a"))
+    source = SourceLog(world, LogBuilder(topic_id=world["a"].service.topic_id(), region="a"))
     replicator = world["b"].replicator()
     with (
         mock.patch.object(limits, "REPLICATED_BYTES_MAX", bytes_max),

@@ -16,7 +16,7 @@ from fenceline.adapters.http_connections import CannotReach
 from fenceline.adapters.peer_http import HttpPeer
 from fenceline.ports import Unavailable
 from fenceline.regions.peer import PeerProblem, PeerTopic
-from tests.support.carriers import InMemory
+from tests.support.carriers import InMemory, reply
 
 ENTRY = {
     "base_offset": 3,
@@ -63,14 +63,6 @@ TOPIC = {
     "created_at": 1_700_000_000_000,
 }
 Handler = Callable[[httpx.Request], httpx.Response]
-
-
-def reply(
-    status: int, *, json: Any = None, content: bytes | None = None, headers: dict[str, str] | None = None
-) -> httpx.Response:
-    """Return an answer as the network brings it: not read yet."""
-    body = dumps(json).encode() if content is None else content
-    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
 
 
 def peer_of(handler: Handler, **options: Any) -> HttpPeer:
