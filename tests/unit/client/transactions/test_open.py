@@ -587,7 +587,7 @@ def test_parts_of_a_batch_of_an_aborted_transaction_are_not_sent_and_do_not_harm
             block(
                 txn,
                 lambda txn: txn.send_many("t", [Record(b"old") for _ in range(4)]),
-                lambda txn: producer._sender._accumulator.seal(),
+                lambda txn: producer._sender._queue.seal(),
                 lambda txn: wait_until(lambda: service.produced),
                 raises(KeyError()),
             )
