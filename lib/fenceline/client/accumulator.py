@@ -77,7 +77,7 @@ class Accumulator(Generic[Place]):
         last = self.queue.last(place)
         if last is not None and not last.is_sealed:
             return last
-        batch = PendingBatch[Place, list[Record]](place, [], self._runtime.monotonic_ms() + self._linger_ms)
+        batch: RecordBatch[Place] = PendingBatch(place, [], self._runtime.monotonic_ms() + self._linger_ms)
         self.queue.append(batch)
         return batch
 
