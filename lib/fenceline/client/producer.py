@@ -281,8 +281,8 @@ class Producer:
             self._give_back()
 
     def _give_back(self) -> None:
-        if self._access is not None and self._access.is_producers_own:
-            self._access.close()
+        if self._access is not None:
+            self._access.give_back()
 
     def _put(self, partition: int, records: Sequence[Record]) -> Delivery:
         batch_bytes = min(self._batch_bytes, self._picker.batch_bytes_max)
