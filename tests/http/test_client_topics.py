@@ -68,7 +68,8 @@ def test_an_exclusive_producer_waits_for_a_stranger_who_has_what_is_new_and_128_
             world.other.alter_topic("t", partitions=130)
             partitions, error = world.look()
             assert (partitions, type(error)) == (130, errors.ThrottledError)
-            assert producer._picker.partitions == 4
+            with pytest.raises(errors.UnknownTopicOrPartitionError, match="partition=4 partitions=4"):
+                producer.send(value=b"x", partition=4)
 
 
 @pytest.mark.parametrize("access_mode", ["ExclusiveWithFencing", "WaitForExclusive"])

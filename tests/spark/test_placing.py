@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from fenceline_spark.sink.task import write_at_least_once
 from fenceline_testing import Fenceline, in_memory
 from fenceline_testing.service import URL
 from tests.spark.batches import TOPIC, committed, records, rows
+from tests.support.patience import PATIENCE_S, wait_until
 
 NOW = 1_700_000_000_000
 OPTIONS = SinkOptions(URL, topic=TOPIC, codec="none")
@@ -203,6 +205,47 @@ def test_rows_whose_batch_is_too_large_are_sent_as_two_and_each_once(fenceline: 
         sending.flush()
     assert committed(fenceline) == values
     assert all(header.size <= 600 for header in bodies(fenceline))
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_rows_that_a_topic_takes_no_more_in_one_batch_are_sent_in_smaller_ones(
+    fenceline: Fenceline, parallel: int
+) -> None:
+    client, place, values = fenceline.client, placing(fenceline), [b"%d" % n for n in range(400)]
+    with Sending(client, OPTIONS, place, pair=client.producer_id(), parallel=parallel) as sending:
+        sending.add(place.place(rows(*values, partition=[0] * 400)))
+        client.alter_topic(TOPIC, config={"max.message.bytes": 600})  # which the task does not know
+        sending.flush()
+        sending.add(place.place(rows("after", partition=[0])))
+        sending.flush()
+        assert sending.counts == {TopicPartition(TOPIC, 0): 401}
+    assert committed(fenceline) == [*values, b"after"]
+    assert all(header.size <= 600 for header in bodies(fenceline))
+
+
+def test_the_first_failure_is_raised_by_the_next_call_and_nothing_is_sent_after_it(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, place, sent, opened = fenceline.client, placing(fenceline), list[int](), threading.Event()
+    pair, refusal = client.producer_id(), errors.InvalidTimestampError("early", record_errors=[])
+
+    def refuses(_topic: str, partition: int, *_: Any, **__: Any) -> None:
+        sent.append(partition)
+        assert opened.wait(PATIENCE_S)
+        raise refusal
+
+    monkeypatch.setattr(client, "produce_batch", refuses)
+    with Sending(client, OPTIONS, place, pair=pair, parallel=2) as sending:
+        for _ in range(3):
+            sending.add(place.place(rows("x" * 1_000_000, partition=[0])))
+        wait_until(lambda: sent)
+        opened.set()
+        for _ in range(2):
+            with pytest.raises(errors.InvalidTimestampError) as caught:
+                sending.flush()
+            assert caught.value is refusal
+    assert sent == [0]
+    assert sending.counts == {}
 
 
 def test_sequences_go_on_with_0_behind_the_largest(fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:

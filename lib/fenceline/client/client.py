@@ -115,7 +115,7 @@ class Client(ApiClient):
             ProducerFencedError: Another producer has exclusive access.
         """
         from fenceline.client.producer import Producer
-        from fenceline.client.write_access import WriteAccess, claim_access, lent_access
+        from fenceline.client.write_access import claim_access, given_back_on_error, lent_access
 
         described = self.topic(topic)
         access: WriteAccess | None = None
@@ -124,7 +124,7 @@ class Client(ApiClient):
         elif session_id is not None:
             access = lent_access(self, topic, session_id)
         elif access_mode is not None:
-            grant = claim_access(
+            access = claim_access(
                 self,
                 topic,
                 access_mode=access_mode,
@@ -135,9 +135,7 @@ class Client(ApiClient):
                 wait_ms=wait_ms,
                 on_queued=on_queued,
             )
-            grown = grant.grow if partitions is None else None
-            access = WriteAccess(grant, grant.claim.topic_epochs, is_producers_own=True, grown=grown)
-        try:
+        with given_back_on_error(access):
             producer = Producer(
                 self,
                 described,
@@ -153,10 +151,6 @@ class Client(ApiClient):
                 expected_offsets=expected_offsets,
                 on_growth=on_growth,
             )
-        except BaseException:
-            if access is not None and access.is_producers_own:
-                access.close()
-            raise
         if access is not None and on_fenced is not None:
             access.holding.when_lost(on_fenced)
         return producer

@@ -8,19 +8,19 @@ an error again that a delivery has raised.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Sized
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from fenceline.client.calls import CALLABLE, HERE, MS, check_here, checked
-from fenceline.model.record import Record
 from fenceline.model.results import Appended
 
 Place = TypeVar("Place", bound=Hashable)
+Rows = TypeVar("Rows", bound=Sized)  # what a batch holds: a list of records, or columns of them
 
-_FAILURES_MAX = 100  # told apart: each error keeps its batch in memory
+_FAILURES_MAX = 100  # kept apart: each error keeps its batch in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,30 @@ class Delivered:
 
 @dataclass(slots=True, eq=False)
 class Failure:
-    """An error by which records failed for good."""
+    """An error by which records failed for good.
+
+    Attributes:
+        records: How many failed by it.
+        is_raised: A delivery has raised it, so the caller knows it.
+    """
 
     error: BaseException
     records: int
-    is_told: bool = False  # a delivery has raised it
+    is_raised: bool = False
 
 
 class Failures:
-    """What failed since the caller was last told of all of it. Safe to share between threads."""
+    """The failures since the last ``take``. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: list[Failure] = []
 
     def add(self, error: BaseException, records: int) -> Failure:
-        """Note that records failed. Beyond a number of errors the others are counted together, and are never told."""
+        """Note that records failed.
+
+        Errors beyond a number of them are counted together, as one that no delivery has raised.
+        """
         failure = Failure(error, records)
         with self._lock:
             if len(self._all) < _FAILURES_MAX:
@@ -74,36 +82,48 @@ class Failures:
         with self._lock:
             return self._all[0].error if self._all else None
 
-    def take(self, *, only_untold: bool = False) -> BaseException | None:
-        """Forget all failures, and return the first one's error, to be raised; ``only_untold``: no delivery has."""
+    def take(self, *, not_raised_only: bool = False) -> BaseException | None:
+        """Forget all failures, and return the error of the first one, to be raised.
+
+        Args:
+            not_raised_only: Return the first error that no delivery has raised.
+        """
         with self._lock:
-            told = {id(one.error) for one in self._all if only_untold and one.is_told}
-            found = next((one.error for one in self._all if id(one.error) not in told), None)
+            raised = {id(one.error) for one in self._all if not_raised_only and one.is_raised}
+            found = next((one.error for one in self._all if id(one.error) not in raised), None)
             self._all.clear()
         return found
 
-    def untold(self) -> tuple[int, BaseException | None]:
-        """Return how many records failed without the caller's knowledge, and the first error."""
+    def not_raised(self) -> tuple[int, BaseException | None]:
+        """Return how many records failed by errors that no delivery has raised, and the first of these errors."""
         with self._lock:
-            untold = [one for one in self._all if not one.is_told]
-        return sum(one.records for one in untold), untold[0].error if untold else None
+            found = [one for one in self._all if not one.is_raised]
+        return sum(one.records for one in found), found[0].error if found else None
 
 
 @dataclass(slots=True, eq=False)
-class PendingBatch(Generic[Place]):
-    """Records of one partition that will be appended together. ``place`` is its producer's name for the partition."""
+class PendingBatch(Generic[Place, Rows]):
+    """Records of one partition that will be appended together.
+
+    Attributes:
+        place: Its producer's name for the partition.
+        due_ms: It is sent then even if it is not full (monotonic clock).
+        is_sealed: It takes no further record, and is due.
+        outcome: ``None`` if it was split into ``parts``.
+        failure: Set before the outcome.
+    """
 
     place: Place
-    due_ms: int  # sent then even if not full (monotonic clock)
-    records: list[Record] = field(default_factory=list)
+    records: Rows
+    due_ms: int = 0
     bytes: int = 0
     is_sealed: bool = False
-    outcome: Future[Appended | None] = field(default_factory=Future)  # None: it was split into ``parts``
-    parts: Sequence[PendingBatch[Place]] = ()
-    failure: Failure | None = None  # set before the outcome
+    outcome: Future[Appended | None] = field(default_factory=Future)
+    parts: Sequence[PendingBatch[Place, Rows]] = ()
+    failure: Failure | None = None
     made_in: int = field(default_factory=lambda: HERE.pid)
 
-    def become(self, parts: Sequence[PendingBatch[Place]]) -> None:
+    def become(self, parts: Sequence[PendingBatch[Place, Rows]]) -> None:
         """Leave the outcome of each record to the part that it is in now."""
         self.parts = parts
         self.outcome.set_result(None)
@@ -124,7 +144,7 @@ class Delivery:
 
     __slots__ = ("_batch", "_index", "_partition")
 
-    def __init__(self, batch: PendingBatch[Any], index: int, partition: int) -> None:
+    def __init__(self, batch: PendingBatch[Any, Any], index: int, partition: int) -> None:
         self._batch = batch
         self._index = index
         self._partition = partition
@@ -157,7 +177,7 @@ class Delivery:
         except BaseException as error:
             failure = batch.failure
             if failure is not None and failure.error is error:
-                failure.is_told = True
+                failure.is_raised = True
             raise
         return Delivered(self._partition, appended.base_offset + index, appended.duplicate, appended.next_offset)
 
@@ -168,7 +188,7 @@ class Delivery:
         batch, _ = self._find()
         batch.outcome.add_done_callback(lambda _: self.on_done(callback) if batch.parts else callback(self))
 
-    def _find(self) -> tuple[PendingBatch[Any], int]:
+    def _find(self) -> tuple[PendingBatch[Any, Any], int]:
         """Return the batch that the record is in now, and its index there."""
         batch, index = self._batch, self._index
         while batch.parts:

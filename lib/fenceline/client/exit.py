@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from fenceline.client.accumulator import Accumulator
+from fenceline.client.batch_queue import BatchQueue
 from fenceline.client.calls import HERE
 from fenceline.client.delivery import Failures, PendingBatch
 
@@ -36,7 +36,7 @@ class Watched:
     """A producer of ``topic``, as exit sees it: the batches on their way, and the failures."""
 
     topic: str
-    records: Accumulator[Any]
+    queue: BatchQueue[Any, Any]
     failures: Failures
     made_in: int = field(default_factory=lambda: HERE.pid)
 
@@ -65,12 +65,12 @@ def flush_all() -> None:
     mine = [one for one in _open.copy() if one.made_in == HERE.pid]
     _open.clear()
     try:
-        _wait([batch for one in mine for batch in one.records.seal()])
+        _wait([batch for one in mine for batch in one.queue.seal()])
     finally:  # also if Ctrl-C ends the wait
         _say(mine)
 
 
-def _wait(batches: Sequence[PendingBatch[Any]]) -> None:
+def _wait(batches: Sequence[PendingBatch[Any, Any]]) -> None:
     """Wait until these batches, and the parts that they are split into, are settled, or the time is over."""
     left_s, began = FLUSH_S, monotonic()
     while batches:
@@ -84,8 +84,8 @@ def _wait(batches: Sequence[PendingBatch[Any]]) -> None:
 def _say(producers: Sequence[Watched]) -> None:
     count, topics, reasons = 0, set(), []
     for one in producers:
-        lost = one.records.close(drop=True) + one.records.in_flight()
-        failed, reason = one.failures.untold()
+        lost = one.queue.close(drop=True) + one.queue.in_flight()
+        failed, reason = one.failures.not_raised()
         if lost + failed:
             count += lost + failed
             topics.add(one.topic)

@@ -43,7 +43,7 @@ class PartitionPicker:
         self._partitioner = partitioner
         self._doubt = doubt
         self._keyless = -1
-        self._keyless_batch: PendingBatch[Any] | None = None
+        self._keyless_batch: PendingBatch[Any, Any] | None = None
         self.take(topic, claimed)
 
     def take(self, topic: Topic, claimed: Iterable[int] | None = None) -> None:
@@ -111,7 +111,7 @@ class PartitionPicker:
             )
         return partition
 
-    def filled(self, partition: int, batch: PendingBatch[Any]) -> None:
+    def filled(self, partition: int, batch: PendingBatch[Any, Any]) -> None:
         """Note the batch that the last record of ``partition`` is in."""
         if partition == self._keyless:
             self._keyless_batch = batch

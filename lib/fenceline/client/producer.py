@@ -30,18 +30,18 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from fenceline import errors
 from fenceline.client import exit as program_exit
-from fenceline.client.accumulator import Accumulator
+from fenceline.client.accumulator import Accumulator, RecordBatch, parts_of
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import PARTITION, check_here, checks_itself, public
 from fenceline.client.calls import checked as checked_argument
-from fenceline.client.delivery import Delivery, Failures, PendingBatch
+from fenceline.client.delivery import Delivery, Failures
 from fenceline.client.partition_picker import PartitionPicker
 from fenceline.client.records import checked, in_chunks
+from fenceline.client.sender import BatchSender, next_sequence
 from fenceline.client.session import Held
 from fenceline.client.topic_watch import OUTDATED, TopicWatch
 from fenceline.client.transport import log
@@ -52,8 +52,6 @@ from fenceline.format.batch import Codec
 from fenceline.model.record import Headers, Record
 from fenceline.model.results import Appended
 from fenceline.model.topic import Topic
-
-_SEQUENCES = 2**31
 
 
 @dataclass(slots=True)
@@ -131,19 +129,20 @@ class Producer:
         self._trouble: errors.FencelineError | None = None
         self._lock = threading.Lock()
         self._accumulator: Accumulator[int] = Accumulator(
-            client.runtime,
-            linger_ms=linger_ms,
-            batch_bytes=batch_bytes,
-            buffer_bytes=buffer_bytes,
+            client.runtime, linger_ms=linger_ms, batch_bytes=batch_bytes, buffer_bytes=buffer_bytes
         )
-        self._threads = [
-            threading.Thread(target=self._run, name=f"fenceline-producer-{n}", daemon=True)
-            for n in range(max_in_flight)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._queue = self._accumulator.queue
+        self._sender = BatchSender(
+            self._queue,
+            name="fenceline-producer",
+            threads_max=max_in_flight,
+            deliver=self._deliver,
+            refused=self._refused,
+            failed=self._failed,
+        )
+        self._sender.start(max_in_flight)  # all at once: a program that ends can start no other
         self._watch.add(topic.name)
-        self._at_exit = program_exit.Watched(topic.name, self._accumulator, self._failures)
+        self._at_exit = program_exit.Watched(topic.name, self._queue, self._failures)
         program_exit.watch(self._at_exit)
         if access is not None:
             access.holding.when_lost(self._lose)
@@ -188,7 +187,7 @@ class Producer:
 
     def __exit__(self, exception: type[BaseException] | None, *exc: object) -> None:
         if exception is None:
-            self._close(only_untold=True)
+            self._close(not_raised_only=True)
         else:
             program_exit.forget(self._at_exit)
             self._give_up(CancelledError("an exception left the producer's block before the record was sent"))
@@ -240,7 +239,7 @@ class Producer:
         Raises:
             FencelineError: The first failure since the last flush; each record's own is raised by its delivery.
         """
-        self._wait()
+        self._sender.flush()  # what was cancelled is kept in `_failures`, too
         if (failure := self._failures.take()) is not None:
             raise failure
 
@@ -253,7 +252,7 @@ class Producer:
         Raises:
             ProducerFencedError, SessionSeveredError: The producer may no longer write, and never will.
         """
-        self._wait()
+        self._sender.flush()
         if self._access is not None:
             self._access.holding.check()
         identity = self._new_identity()
@@ -270,22 +269,21 @@ class Producer:
         """
         self._close()
 
-    def _close(self, *, only_untold: bool = False) -> None:
+    def _close(self, *, not_raised_only: bool = False) -> None:
         try:
-            self._wait()
-            if (failure := self._failures.take(only_untold=only_untold)) is not None:
+            self._sender.flush()
+            if (failure := self._failures.take(not_raised_only=not_raised_only)) is not None:
                 raise failure
         finally:
             program_exit.forget(self._at_exit)
-            self._accumulator.close()
-            for thread in self._threads:
-                thread.join()
+            self._queue.close()
+            self._sender.join()
             self._watch.close()
             self._give_back()
 
     def _give_back(self) -> None:
-        if self._access is not None and self._access.is_producers_own:
-            self._access.close()
+        if self._access is not None:
+            self._access.give_back()
 
     def _put(self, partition: int, records: Sequence[Record]) -> Delivery:
         batch_bytes = min(self._batch_bytes, self._picker.batch_bytes_max)
@@ -293,49 +291,28 @@ class Producer:
         self._picker.filled(partition, batch)
         return Delivery(batch, index, partition)
 
-    def _wait(self) -> None:
-        for batch in self._accumulator.seal():
-            with suppress(CancelledError):  # kept in `_failures`
-                batch.wait()
-
     def _new_identity(self) -> _Identity:
         return _Identity(*(self._client.producer_id() if self._is_idempotent else (-1, -1)))
 
     def _give_up(self, error: BaseException) -> None:
         failure = self._failures.add(error, 0)  # before a caller that waits for a batch is woken
-        failure.records = self._accumulator.close(drop=True)
-
-    def _run(self) -> None:
-        while (batch := self._accumulator.take()) is not None:
-            try:
-                appended = self._deliver(batch)
-            except errors.MessageTooLargeError as error:  # no answer to it was lost: else its outcome is unknown
-                self._watch.doubt(self._topic.name)
-                self._picker.refused(error)
-                if len(batch.records) > 1 and batch.place not in self._expected_offsets:
-                    self._accumulator.split(batch, self._picker.batch_bytes_max)
-                else:
-                    self._fail(batch, error)
-            except errors.FencelineError as error:
-                self._fail(batch, error)
-            except BaseException as error:
-                # A fault of this client: the waiting caller must get it, and then this thread ends.
-                self._give_up(error)
-                self._fail(batch, error)
-                raise
-            else:
-                with self._lock:
-                    self._acknowledged += len(batch.records)
-                self._trouble = None
-                self._accumulator.settle(batch)
-                batch.outcome.set_result(appended)
+        failure.records = self._queue.close(drop=True)
 
     def _lose(self, error: errors.FencelineError) -> None:
         failure = self._failures.add(error, 0)  # before a caller that waits for a batch is woken
-        if not self._accumulator.fail(error, failure):
+        if not self._queue.fail(error, failure):
             self._failures.remove(failure)
 
-    def _fail(self, batch: PendingBatch[int], error: BaseException) -> None:
+    def _refused(self, batch: RecordBatch[int], error: errors.FencelineError) -> Sequence[RecordBatch[int]]:
+        if not isinstance(error, errors.MessageTooLargeError):  # no answer to it was lost: else its outcome is unknown
+            return ()
+        self._watch.doubt(self._topic.name)
+        self._picker.refused(error)
+        return () if batch.place in self._expected_offsets else parts_of(batch, self._picker.batch_bytes_max)
+
+    def _failed(self, batch: RecordBatch[int], error: BaseException) -> None:
+        if not isinstance(error, errors.FencelineError):
+            self._give_up(error)  # a fault of this client: nothing more is sent
         batch.failure = self._failures.add(error, len(batch.records))
         # After a lost answer a refusal proves nothing about this batch, and shows that the next ones would fail.
         refusal = error.__cause__ if isinstance(error, errors.OutcomeUnknownError) else error
@@ -343,8 +320,6 @@ class Producer:
             self._access.holding.lose(refusal)
         if isinstance(refusal, OUTDATED):
             self._watch.doubt(self._topic.name)
-        self._accumulator.settle(batch)
-        batch.outcome.set_exception(error)
 
     def _take(self, topic: Topic) -> None:
         """Go by the topic as it is now, if the producer may write to all that it must; in the thread that looks.
@@ -391,7 +366,7 @@ class Producer:
             )
         return replace(access, topic_epochs=epochs)
 
-    def _deliver(self, batch: PendingBatch[int]) -> Appended:
+    def _deliver(self, batch: RecordBatch[int]) -> Appended:
         partition, identity = batch.place, self._identity
         if (cause := identity.broken.get(partition)) is not None:
             detail = (
@@ -427,7 +402,10 @@ class Producer:
         if partition in self._expected_offsets:
             self._expected_offsets[partition] = appended.next_offset  # after the batch's marker, if it had one
         if self._is_idempotent:
-            identity.sequences[partition] = (sequence + len(batch.records)) % _SEQUENCES
+            identity.sequences[partition] = next_sequence(sequence, len(batch.records))
+        with self._lock:
+            self._acknowledged += len(batch.records)
+        self._trouble = None
         return appended
 
 

@@ -13,7 +13,6 @@ Rule: only the service ends a session (I9).
 
 from __future__ import annotations
 
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from contextlib import suppress
 from fenceline import errors
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import public
+from fenceline.client.faults import report_fault
 from fenceline.client.problems import again
 from fenceline.client.transport import log
 
@@ -84,8 +84,7 @@ def _tell(tell: OnLost, error: errors.FencelineError) -> None:
     try:
         tell(error)
     except Exception:  # noqa: BLE001  a fault of the caller's; what follows the loss must happen
-        kind, raised, trace = sys.exc_info()
-        threading.excepthook(threading.ExceptHookArgs((kind, raised, trace, threading.current_thread())))
+        report_fault()
 
 
 @public

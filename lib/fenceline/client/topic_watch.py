@@ -24,6 +24,7 @@ from weakref import WeakMethod
 
 from fenceline import errors
 from fenceline.client.api import ApiClient
+from fenceline.client.faults import report_fault
 from fenceline.model.topic import Topic
 
 LOOK_MS = 60_000
@@ -101,13 +102,8 @@ class TopicWatch:
                 pass  # such as a deleted topic: the owner's own requests say so, too
             except errors.FencelineError:
                 self._put_off(name)
-            except BaseException:
-                # A fault of the owner, or of its callback. This thread ends with it, and another one goes on.
-                with self._lock:
-                    self._thread = None
-                    if not self._is_paused:
-                        self.go_on()
-                raise
+            except BaseException:  # noqa: BLE001  a fault of the owner, or of its callback
+                report_fault()
 
     def _next(self) -> str | None:
         """Wait for a topic whose look is due; ``None`` at the end."""

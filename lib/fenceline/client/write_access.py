@@ -9,8 +9,8 @@ same. A waiting producer keeps its place by its polls, and gives the place back 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from fenceline import errors, limits
@@ -55,8 +55,9 @@ class WriteAccess:
     def ref(self, partition: int) -> SessionRef:
         return SessionRef(self.holding.session_id, self.topic_epochs[partition])
 
-    def close(self) -> None:
-        if isinstance(self.holding, Holding):
+    def give_back(self) -> None:
+        """End the access, if it is the producer's own."""
+        if self.is_producers_own and isinstance(self.holding, Holding):
             self.holding.close()
 
 
@@ -239,8 +240,10 @@ def claim_access(
     lease_ms: int | None = None,
     wait_ms: int | None = None,
     on_queued: OnQueued | None = None,
-) -> Grant:
+) -> WriteAccess:
     """Claim access and keep it, under ``session`` or a session of its own; see ``Client.producer``.
+
+    Where ``partitions`` is left out, those that are added to the topic are claimed, too.
 
     Raises:
         ProducerBusyError: Also if the claim is still queued after ``wait_ms``; it has given up its place.
@@ -249,13 +252,26 @@ def claim_access(
     name = producer_name or client.runtime.fresh_id()
     try:
         claim = _granted(client, topic, access_mode, partitions, name, mine, wait_ms, on_queued)
-        return Grant(client, topic, mine, claim, is_session_own=session is None)
+        grant = Grant(client, topic, mine, claim, is_session_own=session is None)
     except BaseException:
         if session is None:
             mine.close()
         else:
             with suppress(errors.FencelineError):  # leaves nothing of the claim in a session that goes on
                 client.close_producer(topic, name, mine.session_id, retry_ms=GIVE_BACK_MS)
+        raise
+    grown = grant.grow if partitions is None else None
+    return WriteAccess(grant, grant.claim.topic_epochs, is_producers_own=True, grown=grown)
+
+
+@contextmanager
+def given_back_on_error(access: WriteAccess | None) -> Iterator[None]:
+    """Give back the access of a producer that cannot be made, unless another one lent it."""
+    try:
+        yield
+    except BaseException:
+        if access is not None:
+            access.give_back()
         raise
 
 

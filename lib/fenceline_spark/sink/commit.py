@@ -23,8 +23,8 @@ from fenceline_spark.sink import leftover_transactions
 from fenceline_spark.sink.driver_rows import DriverRows
 from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Repeat, rows_of, run_of
 from fenceline_spark.sink.options import SinkOptions
-from fenceline_spark.sink.ordered_pool import PARALLEL
 from fenceline_spark.sink.placing import Placing, joined, unpacked
+from fenceline_spark.sink.sending import PARALLEL
 from fenceline_spark.sink.task import is_written
 from fenceline_spark.sink.transaction import EXTEND_MS, abort, is_fenced
 

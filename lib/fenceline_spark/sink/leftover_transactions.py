@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from fenceline import errors
 from fenceline.client import Client
 from fenceline.model.transaction import ONGOING
 from fenceline_spark.sink.messages import Batch, Large
-from fenceline_spark.sink.ordered_pool import PARALLEL, OrderedPool
+from fenceline_spark.sink.sending import PARALLEL
 from fenceline_spark.sink.transaction import ABORT_MS
 
 log = logging.getLogger("fenceline_spark")
@@ -97,7 +98,10 @@ def _each(names: Sequence[str], look: Callable[[str], None], parallel: int) -> N
                 "a transaction was not fenced, and ends by its time-out: transactional_id=%s why=%s", name, error
             )
 
-    with OrderedPool(parallel if len(names) > 1 else 1) as lanes:
+    if parallel == 1 or len(names) < 2:
         for name in names:
-            lanes.put(name, lambda name=name: tried(name))  # type: ignore[misc]
-        lanes.wait()
+            tried(name)
+        return
+    with ThreadPoolExecutor(parallel, "fenceline-fence") as pool:
+        for _ in pool.map(tried, names):
+            pass  # raises what is no answer of a service

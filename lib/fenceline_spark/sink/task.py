@@ -21,9 +21,8 @@ from fenceline.model.transaction import OnceMark
 from fenceline_spark.sink import leftover_transactions
 from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Part, Repeat, Sent
 from fenceline_spark.sink.options import SinkOptions
-from fenceline_spark.sink.ordered_pool import PARALLEL
 from fenceline_spark.sink.placing import Placing, encoded_bytes, packed
-from fenceline_spark.sink.sending import Sending
+from fenceline_spark.sink.sending import PARALLEL, Sending
 from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction
 
 

@@ -388,7 +388,7 @@ def test_a_child_is_refused_at_once_and_leaves_its_parents_connections_alone():
                 outcomes["its own"] = ours.send(value=b"from the child's own").result(60_000).offset
             return outcomes
 
-        locks = (producer._lock, producer._accumulator._changed, session._changed, session._lock, owner._lock)
+        locks = (producer._lock, producer._queue._changed, session._changed, session._lock, owner._lock)
         with held_by_another_thread(*locks):
             outcomes = returned_by_a_child(child)
 

@@ -14,7 +14,8 @@ import pytest
 import fenceline_testing
 from fenceline import errors
 from fenceline.client import exit as program_exit
-from fenceline.client.accumulator import Accumulator
+from fenceline.client.accumulator import Accumulator, parts_of
+from fenceline.client.batch_queue import BatchQueue
 from fenceline.client.topic_watch import TopicWatch
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
@@ -57,7 +58,7 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
     for service in services:
         producer = service.client().producer("t", linger_ms=FOREVER_MS)
         producer.send(value=b"a")
-        producer._accumulator.seal()
+        producer._queue.seal()
         wait_until(lambda service=service: service.produced)
         producer.send_many([])
         for _ in range(2):
@@ -81,7 +82,7 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
     [
         lambda producer: program_exit._say([producer._at_exit]),
         lambda producer: producer.__exit__(KeyError, None, None),
-        lambda producer: producer._accumulator.drop(),
+        lambda producer: producer._queue.drop(),
     ],
 )
 def test_a_callback_of_a_dropped_record_may_wait_for_a_thread_that_uses_the_producer(end):
@@ -89,7 +90,7 @@ def test_a_callback_of_a_dropped_record_may_wait_for_a_thread_that_uses_the_prod
     ended = []
 
     def ask(_):
-        asks = threading.Thread(target=producer._accumulator.in_flight, daemon=True)
+        asks = threading.Thread(target=producer._queue.in_flight, daemon=True)
         asks.start()
         asks.join(PATIENCE_S)
         ended.append(not asks.is_alive())
@@ -104,10 +105,10 @@ def test_a_callback_that_ends_the_program_leaves_no_dropped_record_undone():
     deliveries = []
     for _ in range(2):
         deliveries.append(producer.send(value=b"a"))
-        producer._accumulator.seal()
+        producer._queue.seal()
     deliveries[0].on_done(lambda _: sys.exit(3))
     with pytest.raises(SystemExit):
-        producer._accumulator.drop()
+        producer._queue.drop()
     for one in deliveries:
         with pytest.raises(CancelledError):
             one.result(0)
@@ -116,16 +117,16 @@ def test_a_callback_that_ends_the_program_leaves_no_dropped_record_undone():
 @pytest.mark.parametrize("splits", [False, True])
 def test_the_wait_at_exit_ends_with_what_another_thread_drops(splits, monkeypatch):
     monkeypatch.setattr(program_exit, "FLUSH_S", PATIENCE_S * 10)
-    records = Accumulator(ThreadRuntime(), linger_ms=0, batch_bytes=1_000, buffer_bytes=1_000)
+    records = Accumulator[int](ThreadRuntime(), linger_ms=0, batch_bytes=1_000, buffer_bytes=1_000)
     batch, _ = records.put(0, [Record(b"a"), Record(b"b")])
     if splits:
-        records.take()
+        records.queue.take()
     waits = threading.Thread(target=program_exit._wait, args=([batch],), daemon=True)
     waits.start()
     wait_until(lambda: batch.outcome._waiters)
-    records.close(drop=True)
+    records.queue.close(drop=True)
     if splits:
-        records.split(batch, 30)
+        records.queue.split(batch, parts_of(batch, 30))
     waits.join(PATIENCE_S)
     assert not waits.is_alive()
 
@@ -144,8 +145,8 @@ def test_an_interrupt_at_any_moment_leaves_no_lock_taken(of):
     service = Wire()
     with service.client(ThreadRuntime()) as client, client.session() as session:
         watch = TopicWatch(client, service.handle_request, is_paused=True)
-        records = Accumulator(ThreadRuntime(), linger_ms=0, batch_bytes=1_000, buffer_bytes=1_000)
-        work = {"records": records.seal, "topics": watch.pause, "session": session._held}[of]
+        queue = BatchQueue(ThreadRuntime(), bytes_max=1_000)
+        work = {"records": queue.seal, "topics": watch.pause, "session": session._held}[of]
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
             for _ in range(100):

@@ -117,6 +117,7 @@ def test_a_client_that_was_only_imported_loads_no_producer_reader_or_subscriber(
         "api",
         "calls",
         "client",
+        "faults",
         "masking",
         "problems",
         "proxy",

@@ -261,7 +261,8 @@ def test_a_closed_producer_takes_no_records():
 
 
 def test_a_fault_of_the_client_itself_reaches_the_caller_instead_of_hanging_it(monkeypatch):
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", lambda fault: reported.append((fault.exc_type, fault.thread)))
 
     def breaks(append):
         raise ZeroDivisionError
@@ -276,7 +277,10 @@ def test_a_fault_of_the_client_itself_reaches_the_caller_instead_of_hanging_it(m
         producer.flush()
     with pytest.raises(RuntimeError):
         producer.send(value=b"b")
-    producer._threads[0].join(PATIENCE_S)
+    wait_until(lambda: reported)
+    ((kind, thread),) = reported
+    thread.join(PATIENCE_S)
+    assert (kind, thread.is_alive()) == (ZeroDivisionError, False)
 
 
 def test_a_callback_hears_of_its_delivery():
@@ -413,14 +417,14 @@ def test_an_error_that_no_delivery_raised_is_raised_at_the_blocks_end_after_othe
         producer.send(value=b"a", partition=1)
 
 
-def test_beyond_the_bound_errors_without_a_delivery_are_raised_at_the_blocks_end():
+def test_of_very_many_errors_those_that_are_not_kept_apart_are_raised_at_the_blocks_end():
     failures = Failures()
     noted = [failures.add(errors.ThrottledError(str(n)), 2) for n in range(150)]
     for failure in noted:
-        failure.is_told = True
-    assert failures.untold() == (100, noted[100].error)
-    assert failures.take(only_untold=True) is noted[100].error
-    assert failures.untold() == (0, None)
+        failure.is_raised = True
+    assert failures.not_raised() == (100, noted[100].error)
+    assert failures.take(not_raised_only=True) is noted[100].error
+    assert failures.not_raised() == (0, None)
 
 
 @pytest.mark.parametrize("first", [None, refuses_the_connection])
@@ -725,7 +729,7 @@ def test_the_parts_of_a_batch_are_dropped_with_what_was_not_sent():
         deliveries = [producer.send(value=b"x" * 51) for _ in range(2)]
         assert held.wait(PATIENCE_S)
         raise KeyError
-    producer._accumulator.close()  # as a second end of the producer does
+    producer._queue.close()  # as a second end of the producer does
     opened.set()
     for delivery in deliveries:
         with pytest.raises(CancelledError):

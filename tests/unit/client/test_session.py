@@ -45,6 +45,14 @@ def exclusive(service, client=None, **options):
     return (client or client_of(service)).producer("t", access_mode="Exclusive", **{"linger_ms": 0, **options})
 
 
+def test_a_producer_that_cannot_be_made_gives_back_what_it_claimed():
+    service = Wire(faults={"createProducerId": [answers(errors.NotAuthorizedError("no"))]})
+    with pytest.raises(errors.NotAuthorizedError):
+        exclusive(service)
+    assert service.outside.producers("t").granted == []
+    assert len(closed(service)) == 1
+
+
 def test_a_session_is_renewed_until_it_is_closed():
     before, service = renewers(), Wire()
     with client_of(service).session(lease_ms=4_000) as session:

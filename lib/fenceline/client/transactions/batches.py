@@ -25,10 +25,11 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 
 from fenceline import errors, limits
-from fenceline.client.accumulator import Accumulator
+from fenceline.client.accumulator import Accumulator, RecordBatch, parts_of
 from fenceline.client.api import ApiClient
-from fenceline.client.delivery import Delivery, PendingBatch
+from fenceline.client.delivery import Delivery
 from fenceline.client.partition_picker import PartitionPicker
+from fenceline.client.sender import BatchSender, next_sequence
 from fenceline.client.transactions.errors import refusal_in
 from fenceline.client.transactions.partition_pickers import PartitionPickers
 from fenceline.format import batch as record_batch
@@ -80,8 +81,8 @@ class Destination:
     writes: Writes = field(compare=False)
 
 
-class Sender:
-    """The threads that send batches, and the queues that they take them from. Safe to share between threads.
+class TransactionSender:
+    """What sends the batches of a producer's transactions. Safe to share between threads.
 
     A thread is started for each partition that a transaction writes to, up to ``max_in_flight``.
     """
@@ -104,19 +105,24 @@ class Sender:
         self._pickers = pickers
         self._batch_bytes = batch_bytes
         self._compression = compression
-        self._max_in_flight = max_in_flight
         self._delivery_ms = delivery_ms
-        self._is_closed = False
-        self._threads: list[threading.Thread] = []
         self._left_behind = 0  # batches of an aborted transaction that keep as many threads
         self._accumulator: Accumulator[Destination] = Accumulator(
             client.runtime, linger_ms=linger_ms, batch_bytes=batch_bytes, buffer_bytes=buffer_bytes
         )
+        self._queue = self._accumulator.queue
+        self._sender = BatchSender(
+            self._queue,
+            name="fenceline-transaction",
+            threads_max=max_in_flight,
+            deliver=self._deliver,
+            refused=self._refused,
+            failed=self._failed,
+        )
 
     def put(self, picker: PartitionPicker, place: Destination, records: Sequence[Record]) -> Delivery:
         """Queue records for a partition; waits while the buffer is full."""
-        if len(self._threads) < min(len(place.writes.places) + self._left_behind, self._max_in_flight):
-            self._start_thread()
+        self._sender.start(len(place.writes.places) + self._left_behind)
         batch_bytes = min(self._batch_bytes, picker.batch_bytes_max)
         batch, index = self._accumulator.put(place, records, batch_bytes=batch_bytes)
         picker.filled(place.partition, batch)
@@ -124,13 +130,9 @@ class Sender:
 
     def flush(self, writes: Writes) -> None:
         """Send all that was queued, and wait until each batch is acknowledged or failed."""
-        for batch in self._accumulator.seal():
-            if batch.place.writes is writes:
-                try:
-                    batch.wait()  # a failure is kept in `writes.failure`
-                except CancelledError as error:
-                    writes.fail(error)
-        if self._is_closed:  # by another thread, which dropped what was not sent
+        if not self._sender.flush(only=lambda place: place.writes is writes):  # a failure is kept in `writes.failure`
+            writes.fail(CancelledError())
+        if self._queue.is_closed:  # by another thread, which dropped what was not sent
             writes.fail(RuntimeError("the producer was closed before each record was sent"))
 
     def drop(self, writes: Writes) -> bool:
@@ -139,47 +141,27 @@ class Sender:
         A batch in flight goes on by itself, under an epoch that is over.
         """
         is_begun = writes.fail(CancelledError("the transaction was aborted before the record was sent"))
-        self._accumulator.drop()
-        self._left_behind = len(self._accumulator.places())
+        self._queue.drop()
+        self._left_behind = len(self._queue.places())
         return is_begun
 
     def close(self) -> None:
         """Send nothing more but what is in flight."""
-        self._is_closed = True
-        self._accumulator.close(drop=True)
+        self._queue.close(drop=True)
 
-    def _start_thread(self) -> None:
-        name = f"fenceline-transaction-{len(self._threads)}"
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)  # one that could not start is never joined
+    def _refused(
+        self, batch: RecordBatch[Destination], error: errors.FencelineError
+    ) -> Sequence[RecordBatch[Destination]]:
+        topic = batch.place.topic
+        self._pickers.refused(topic, refusal_in(error))
+        if not isinstance(error, errors.MessageTooLargeError):
+            return ()
+        return parts_of(batch, self._pickers.of(topic).batch_bytes_max)
 
-    def _run(self) -> None:
-        while (batch := self._accumulator.take()) is not None:
-            try:
-                appended = self._deliver(batch)
-            except errors.FencelineError as error:
-                self._pickers.refused(batch.place.topic, refusal_in(error))
-                if isinstance(error, errors.MessageTooLargeError) and len(batch.records) > 1:
-                    self._accumulator.split(batch, self._pickers.of(batch.place.topic).batch_bytes_max)
-                else:
-                    self._fail(batch, error)
-            except BaseException as error:
-                # A fault of this client: the waiting caller must get it. Then another thread takes this one's place.
-                self._fail(batch, error)
-                self._threads.remove(threading.current_thread())
-                self._start_thread()
-                raise
-            else:
-                self._accumulator.settle(batch)
-                batch.outcome.set_result(appended)
-
-    def _fail(self, batch: PendingBatch[Destination], error: BaseException) -> None:
+    def _failed(self, batch: RecordBatch[Destination], error: BaseException) -> None:
         batch.place.writes.fail(error)
-        self._accumulator.settle(batch)
-        batch.outcome.set_exception(error)
 
-    def _deliver(self, batch: PendingBatch[Destination]) -> Appended:
+    def _deliver(self, batch: RecordBatch[Destination]) -> Appended:
         place = batch.place
         writes = place.writes
         self._add(place)
@@ -201,7 +183,7 @@ class Sender:
             transactional_id=self._transactional_id,
             retry_ms=self._delivery_ms,
         )
-        writes.sequences[place] = (sequence + len(batch.records)) % (limits.INT32_MAX + 1)
+        writes.sequences[place] = next_sequence(sequence, len(batch.records))
         return appended
 
     def _add(self, place: Destination) -> None:
@@ -211,7 +193,7 @@ class Sender:
             writes.begin()
             if place in writes.added:
                 return
-            new = [one for one in self._accumulator.places() if one.writes is writes and one not in writes.added]
+            new = [one for one in self._queue.places() if one.writes is writes and one not in writes.added]
             try:
                 if len(new) > 1:
                     self._add_together(writes, [TopicPartition(one.topic, one.partition) for one in new])

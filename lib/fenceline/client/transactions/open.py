@@ -27,7 +27,7 @@ from fenceline.client.delivery import Delivery
 from fenceline.client.partition_picker import PartitionPicker
 from fenceline.client.records import checked, in_chunks
 from fenceline.client.session import Holding, Session
-from fenceline.client.transactions.batches import Sender, Writes
+from fenceline.client.transactions.batches import TransactionSender, Writes
 from fenceline.client.transactions.errors import TransactionAbortedError, refusal_in
 from fenceline.client.transactions.instance import Instance
 from fenceline.client.transactions.partition_pickers import PartitionPickers
@@ -50,7 +50,13 @@ class OpenTransaction:
     """
 
     def __init__(
-        self, client: ApiClient, instance: Instance, sender: Sender, pickers: PartitionPickers, *, delivery_ms: int
+        self,
+        client: ApiClient,
+        instance: Instance,
+        sender: TransactionSender,
+        pickers: PartitionPickers,
+        *,
+        delivery_ms: int,
     ) -> None:
         self._client = client
         self._instance = instance

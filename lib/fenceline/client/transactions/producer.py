@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import public
-from fenceline.client.transactions.batches import Sender
+from fenceline.client.transactions.batches import TransactionSender
 from fenceline.client.transactions.instance import Instance
 from fenceline.client.transactions.open import OpenTransaction
 from fenceline.client.transactions.partition_pickers import PartitionPickers
@@ -75,7 +75,7 @@ class TransactionalProducer:
         self._delivery_ms = delivery_ms
         self._instance = Instance(client, transactional_id, timeout_ms=timeout_ms, end_ms=delivery_ms)
         self._pickers = PartitionPickers(client, partitioner)
-        self._sender = Sender(
+        self._sender = TransactionSender(
             client,
             transactional_id,
             self._pickers,

@@ -1,6 +1,7 @@
 """What a program writes in a transaction: records, offsets, failures, misuse."""
 
 import threading
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
 
@@ -42,6 +43,10 @@ def aborted(step):
             step(txn)
 
     return expects
+
+
+def send_to(partition, txn):
+    txn.send("t", value=b"a", partition=partition)
 
 
 def set_epoch(service, producer_epoch):
@@ -493,6 +498,22 @@ def test_a_record_that_another_thread_dropped_by_closing_is_not_left_out_of_a_co
     assert (txn.outcome, service.committed) == ("aborted", [])
 
 
+def test_a_record_that_another_thread_drops_while_a_flush_waits_for_it_fails_the_transaction():
+    def closes(append):  # in the thread that sends
+        with pytest.raises(RuntimeError, match="belongs to the thread"):
+            producer.close()
+        return append()
+
+    service = Wire(*TOPICS, partitions=2, faults={"appendRecords": [closes]})
+    producer = producer_of(service, linger_ms=FOREVER_MS, max_in_flight=1)
+    txn = producer.transaction()
+    with pytest.raises(CancelledError):
+        block(txn, *(partial(send_to, partition) for partition in range(2)), lambda txn: txn.flush())
+
+    assert (txn.outcome, service.committed) == ("aborted", [])
+    assert len(service.produced) == 1
+
+
 def test_a_block_whose_producer_is_closed_in_it_does_not_end_as_if_it_had_committed():
     service = Wire(*TOPICS)
     producer = producer_of(service)
@@ -587,7 +608,7 @@ def test_parts_of_a_batch_of_an_aborted_transaction_are_not_sent_and_do_not_harm
             block(
                 txn,
                 lambda txn: txn.send_many("t", [Record(b"old") for _ in range(4)]),
-                lambda txn: producer._sender._accumulator.seal(),
+                lambda txn: producer._sender._queue.seal(),
                 lambda txn: wait_until(lambda: service.produced),
                 raises(KeyError()),
             )
