@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from fenceline.transactions.admission import Admissions
 
 
-class BatchSender(NamedTuple):
-    """The session and the principal of a batch, and the time when its caller stops waiting, on the monotonic clock."""
+class AppendCaller(NamedTuple):
+    """The caller of an append: its session, its principal, and when it stops waiting, on the monotonic clock."""
 
     session: SessionRef | None
     principal: str
@@ -107,22 +107,29 @@ class Producing:
         """
         if request.transactional_id is not None and acks != -1:
             raise InvalidRequestError(f"a transactional batch needs acks -1: acks={acks}", field="acks")
-        sent = BatchSender(request.session, principal, self.deadline() if until_ms is None else until_ms)
+        caller = AppendCaller(request.session, principal, self.deadline() if until_ms is None else until_ms)
         try:
-            return self._in_incarnation(topic, partition, request, sent, acks=acks, topic_id=topic_id)
+            return self._in_incarnation(topic, partition, request, caller, acks=acks, topic_id=topic_id)
         except FencelineError as error:
             error.name_place(topic, partition)
             raise
 
     def _in_incarnation(
-        self, topic: str, partition: int, request: AppendRequest, sent: BatchSender, *, acks: int, topic_id: str | None
+        self,
+        topic: str,
+        partition: int,
+        request: AppendRequest,
+        caller: AppendCaller,
+        *,
+        acks: int,
+        topic_id: str | None,
     ) -> Appended | None:
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = self._resolved(topic, partition, topic_id)
             if topic_id not in (None, known.item.topic.topic_id):
                 break  # another incarnation, whose number of partitions may differ
             try:
-                appended = self._append(known, partition, request, sent, is_new=is_new)
+                appended = self._append(known, partition, request, caller, is_new=is_new)
                 return None if acks == 0 else appended
             except StaleTopicId:
                 self._resolver.forget(topic, known.item)
@@ -190,7 +197,7 @@ class Producing:
 
     @translated
     def _append(
-        self, known: Known, partition: int, request: AppendRequest, sent: BatchSender, *, is_new: bool
+        self, known: Known, partition: int, request: AppendRequest, caller: AppendCaller, *, is_new: bool
     ) -> Appended:
         if known.item.object_n != known.item.n:
             # The request that wrote the item crashed before the object, from which a rebuild must find the batches that
@@ -201,11 +208,11 @@ class Producing:
         appender = appender_of(self._resolver.partitions, topic.name, topic.topic_id, partition)
         entry = self.prepared(appender.partition, topic, request, is_new=is_new)
         try:
-            return self._send(appender, entry, sent)
+            return self._send(appender, entry, caller)
         except (InvalidProducerEpochError, OutOfOrderSequenceNumberError):
             # Looked at, because a remembered producer expires by the topic's configuration, which may be old.
             entry = prepare(appender.partition.refresh().topic, request, self._context.runtime.now_ms())
-            return self._send(appender, entry, sent)
+            return self._send(appender, entry, caller)
 
     def prepared(self, partition: Partition, topic: Topic, request: AppendRequest, *, is_new: bool) -> BatchEntry:
         """Judge a request by the topic's configuration. A refusal, or an expectation, takes a look of its own."""
@@ -220,7 +227,7 @@ class Producing:
         self._resolver.forget(topic.name)
         return prepare(partition.refresh().topic, request, now_ms())
 
-    def _send(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> Appended:
+    def _send(self, appender: Appender, entry: BatchEntry, caller: AppendCaller) -> Appended:
         """Append a batch under the session that it names, or under none.
 
         Raises:
@@ -230,24 +237,24 @@ class Producing:
             FencelineError, StaleTopicId: As ``Appender.append``.
             Unavailable: The item store could not be asked. Nothing was written.
         """
-        ref = sent.session
+        ref = caller.session
         if ref is None:
-            return self._append_admitted(appender, entry, sent)
+            return self._append_admitted(appender, entry, caller)
         partition, sessions = appender.partition, self.sessions
-        status, is_new = sessions.status(ref, partition, sent.principal)
-        sessions.hold_back(ref.session_id, sent.until_ms)
+        status, is_new = sessions.status(ref, partition, caller.principal)
+        sessions.hold_back(ref.session_id, caller.until_ms)
         try:
-            answer = self._append_admitted(appender, _under(entry, status), sent)
+            answer = self._append_admitted(appender, _under(entry, status), caller)
         except (ProducerFencedError, SessionExpiredError):
             # Only a fresh look shows whether the session was severed, or fenced, or granted access since.
-            fresh = status if is_new else sessions.read_status(ref, partition, sent.principal)
+            fresh = status if is_new else sessions.read_status(ref, partition, caller.principal)
             if fresh == status:
                 raise
-            answer = self._append_admitted(appender, _under(entry, fresh), sent)
+            answer = self._append_admitted(appender, _under(entry, fresh), caller)
         sessions.renew(ref, partition)
         return answer
 
-    def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> Appended:
+    def _append_admitted(self, appender: Appender, entry: BatchEntry, caller: AppendCaller) -> Appended:
         """Append a batch, after the admissions that its check asks for.
 
         Where the log names an exclusive session, its end is written first. Where the batch would open a transaction
@@ -255,10 +262,10 @@ class Producing:
         """
         partition, is_verified = appender.partition, False
         if entry.terms.transactional_id is not None:
-            entry = self._admitted_early(appender, entry, sent)
+            entry = self._admitted_early(appender, entry, caller)
         while True:
             known = partition.state
-            answer = appender.append(entry, sent.until_ms)
+            answer = appender.append(entry, caller.until_ms)
             if isinstance(answer, AdmitFirst):
                 try:
                     ended = admit(self._resolver.partitions, partition, answer)
@@ -271,7 +278,7 @@ class Producing:
                 continue
             if isinstance(answer, AskCoordinator):
                 try:
-                    entry = self._admitted(partition, entry, answer, sent)
+                    entry = self._admitted(partition, entry, answer, caller)
                 except FixError:
                     # I4: the state that asked for admission may be stale. Verify the tail first, because the log may
                     # have another writer, a marker, or this batch itself.
@@ -282,7 +289,7 @@ class Producing:
             assert isinstance(answer, Appended)
             return answer
 
-    def _admitted_early(self, appender: Appender, entry: BatchEntry, sent: BatchSender) -> BatchEntry:
+    def _admitted_early(self, appender: Appender, entry: BatchEntry, caller: AppendCaller) -> BatchEntry:
         """Return the batch with its admission, where that can be asked for while the batch would wait in the queue.
 
         A refusal is left to the queue's check, because the group that is created meanwhile may have the batch itself.
@@ -291,12 +298,12 @@ class Producing:
         if asked is None:
             return entry
         try:
-            return self._admitted(appender.partition, entry, asked, sent)
+            return self._admitted(appender.partition, entry, asked, caller)
         except FixError:
             return entry
 
     def _admitted(
-        self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, sent: BatchSender
+        self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, caller: AppendCaller
     ) -> BatchEntry:
         from fenceline.model.transaction import ProducerPair
 
@@ -304,11 +311,11 @@ class Producing:
         assert transactional_id is not None
         pair = ProducerPair(header.producer_id, header.producer_epoch)
         admit = self.admissions.admit
-        if sent.principal:
+        if caller.principal:
             from fenceline.model.principal import lasting
 
-            admit = partial(admit, principal=lasting(sent.principal))
-        admission = admit(partition, transactional_id, pair, asked, sent.until_ms)
+            admit = partial(admit, principal=lasting(caller.principal))
+        admission = admit(partition, transactional_id, pair, asked, caller.until_ms)
         return replace(entry, terms=entry.terms._replace(admission=admission))
 
 
