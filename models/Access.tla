@@ -4,25 +4,25 @@
    fenced", "Fences". Invariants I8 and I9, and promise 3: a single writer.
 
    Read the algorithm like a program. Each branch of an `either` is one step, and any of them may come next. The actors
-   are functions that serve requests. A function may be frozen between two of its steps, for as long as it likes, or die.
+   are functions that serve requests. A function may be frozen between two of its steps, for any time, or die.
 
-   What a function has read once, it may use at any later time. So there is no memory of single functions, but of all
-   that any function may still go by: each reservation whose marker may come (`claims`), each grant that was seen in a
-   session's item (`known`), each end that was decided (`ends`), and each earlier state of the log (`Looks`). So every
+   A function may use what it has read at any later time. So the model has no memory of single functions, but one of all
+   facts that any function may still use: each reservation whose marker may come (`claims`), each grant that was seen in
+   a session's item (`known`), each end that was decided (`ends`), and each earlier state of the log (`Looks`). So every
    step stands for any number of functions. One append of a holder is followed in two steps, with a pause between:
    it is judged, then created.
 
-   What is one step:
+   These are one step:
    - A read of items, and the write that is conditional on all that was read. If a version moved, it is read again.
-   - The judgement and the create of a marker, or of an append without a session. Append shows that what is created was
-     judged on exactly what lies before it, and that a create elsewhere is lost.
+   - The judgement and the create of a marker, or of an append without a session, because Append shows that a segment was
+     judged on exactly the log before it, and that a create elsewhere is lost.
 
-   There is no clock (I9). A lease lapses, and is renewed, whenever it likes: each step that asks whether a session is
-   live tries both answers. So a renewal, or the closing of a session (one that never comes back), is no step here.
+   There is no clock (I9). A lease may lapse, and be renewed, at any time: each step that asks whether a session is live
+   tries both answers. So a renewal, or the closing of a session (one that never comes back), is no step here.
 
-   Left out: waiters; names of producers, as a session has one; access modes, as a claim here is ExclusiveWithFencing or
-   Shared, and what the others may do is a part of that; limits; ownerships, as a session is severed for a lock, at any
-   time. A record that changes nothing in who may write is judged where it lands, and not kept in the log.
+   Left out: waiters; names of producers, because a session has one; access modes, because a claim here is
+   ExclusiveWithFencing or Shared, and the others may do a part of that; limits; ownerships, because a session is severed
+   for a lock, at any time. A record that does not change who may write is judged where it lands, and not kept in the log.
 
    `story` says what each step does, for those who read a history. It decides nothing. *)
 EXTENDS Integers, Sequences, FiniteSets, TLC
@@ -32,7 +32,7 @@ CONSTANTS Sessions,
           Partitions,
           None,
           LastEpoch,  \* the highest epoch that is claimed
-          Off         \* the guards that are switched off, to see what they are for
+          Off         \* the guards that are switched off, to see what breaks without them
 
 Guards == {"the marker's epoch is above the state's", "grant only after the marker", "grant only what is still reserved",
            "grant on the session's version", "grant all or none", "an epoch is reserved once", "a reservation is no grant",

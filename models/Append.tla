@@ -3,25 +3,25 @@
    DESIGN.md: "Append", "The checkpoint", "The log start", "When objects may go"; invariants I1 to I7.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a
-   process may be frozen, for as long as it likes, or die (then it takes no more steps). Where more than one thing may
-   happen next, all are tried: each of `either`, and any one of a set at `with`. At `await` the step waits until it holds.
+   process may be frozen, for any time, or die (then it takes no more steps). Where more than one thing may happen next,
+   all are tried: each branch of `either`, and each element of a set at `with`. A step waits until its `await` holds.
 
    Left out: topics and their deletion, producers (a batch is its own identity), sessions, groups of several batches.
    A batch takes one offset, or two if it is long. A state is written as the batch at each offset: << b1, b1, b2 >>.
-   Offsets count from 0, and sequences of TLA+ from 1, so what is at offset k is state[k + 1].
+   Offsets count from 0, and sequences of TLA+ from 1, so the batch at offset k is state[k + 1].
 
    The head is the partition's item: the checkpoint, which is a state, and the log start, below which nothing is kept.
-   A segment has a chain value, a hash of all below it. Here the state that it was made on takes its place.
+   A segment has a chain value, a hash of all below it, in whose place the model has the state on which it was made.
    A *ghost* is a segment that was created late, at a key that had been collected: an object that is no part of the log.
-   Whoever folds one has a false state. That is what most guards are for.
+   A process that folds a ghost has a false state. Most guards are there because of ghosts.
 
-   One process is followed step by step, in CI. The world is all else: the other threads of that process, time, the
-   sweeper, and all other processes. These append and write checkpoints at any time, they are frozen, and their creates
-   come late. What the world assumes of them is what the invariants say of the one.
+   One process is followed step by step, in CI. The world is everything else: the other threads of that process, time,
+   the sweeper, and all other processes. These append and write checkpoints at any time, may be frozen, and their creates
+   may come late. The world assumes of them only what the invariants say of the followed process.
 
-   There is no clock. A look at the head is young for 60 s, and turns old here whenever it likes. What a log start left
-   behind may be deleted once the log start is gc_grace old, an hour at least. So it comes of age only when each look from
-   before it is old: that is all that the two times are needed for.
+   There is no clock. A look at the head is young for 60 s, and may turn old here at any time. The segments below a log
+   start may be deleted once the log start is gc_grace old, an hour at least. So a log start comes of age only when each
+   look from before it is old, which is all that the two times are needed for.
 
    `story` says what each step does, for those who read a history. It decides nothing. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
@@ -29,7 +29,7 @@ EXTENDS Naturals, Sequences, FiniteSets, TLC
 CONSTANTS Processes, Batches,
           Long,  \* those of Batches that take two offsets
           None,
-          Off    \* the guards that are switched off, to see what they are for
+          Off    \* the guards that are switched off, to see what breaks without them
 
 Guards == {"create if absent", "judge again", "judge while young", "drop an old state",
            "look after create", "look is young at create", "next key is absent", "same state at answer",

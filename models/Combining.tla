@@ -2,40 +2,40 @@
 (* How one create commits the batches of many processes: offers, the round, and the segment that lists offers.
    DESIGN.md: "Combining"; invariant I16, and I7 for offers.
 
-   Read the algorithm like a program. Each label is one atomic step. It has one store call at most, but for `ReadRound`
-   and the reads of `Wait`, which say why more is the same. Between two labels a process may be frozen, for as long as it
-   likes, or die.
+   Read the algorithm like a program. Each label is one atomic step, with one store call at most, except `ReadRound` and
+   the reads of `Wait`, which say why more calls make no difference. Between two labels a process may be frozen, for any
+   time, or die.
 
-   An offer is a batch that waits in an item of its own, where each process finds it. The round is one item: it says
-   which offers the segment at one place may list (`bound`, at the place `offset`), and which may be bound no more
-   (`done`). An offer is committed by the segment that lists it. If its caller is answered that nothing was written, it
-   sends the batch again, or its own process appends it without an offer. So an offer that is committed twice, or in
-   spite of such an answer, is a record that is in the log twice.
+   An offer is a batch that waits in an item of its own, where each process finds it. The round is one item: it has the
+   offers that the segment at one place may list (`bound`, at the place `offset`), and those that may be bound no more
+   (`done`). An offer is committed by the segment that lists it. If its caller is answered that nothing was written, the
+   caller sends the batch again, or its own process appends it without an offer. So an offer that is committed twice, or
+   in spite of such an answer, is a record that is in the log twice.
 
-   Left out: what is in a batch, and why a check refuses it (any offer may be refused at any time, and come due later);
-   how old an offer is (a combiner may pass over any); producers; the object store's side of an append, which the model
-   Append has. Each segment takes one place. A log is written as the set of ids that each of its segments lists:
+   Left out: the records of a batch, and why a check refuses it (any offer may be refused at any time, and come due
+   later); the age of an offer (a combiner may pass over any); producers; the object store's side of an append, which the
+   model Append has. Each segment takes one place. A log is written as the set of ids that each of its segments lists:
    << {}, {o1} >>.
 
    Each process that offers is followed step by step, from its offer to its caller's answer. So is one process that
    combines. A process that does both does the steps of both. The world around them is all other processes: they combine
    without being frozen before they write the round, and may be frozen between that and their create; they append
-   without combining; they trim the log, seal it, and delete offers. What the world assumes of them is what is checked
-   of the one (`World_...`).
+   without combining; they trim the log, seal it, and delete offers. The world assumes of them only what is checked of
+   the followed combiner (`World_...`).
 
-   There is no clock. The log start comes of age (gc_grace passes) whenever it likes. A look that is young shows at
-   least the log start that is of age: that is all that "60 s is less than an hour" is needed for. What lies below
-   that may be collected. A read finds it still there, or nothing, or what a late create left at its key: a ghost, which
-   lists what was once bound there.
+   There is no clock. The log start may come of age (gc_grace passes) at any time. A look that is young shows at least
+   the log start that is of age, which is all that "60 s is less than an hour" is needed for. Segments below that log
+   start may be collected. A read finds such a segment still there, or nothing, or a ghost: the segment of a late create,
+   which lists offers that were once bound there.
 
-   The round's version is not counted. `current` has those who read the round as it is now: a write of theirs, which
-   depends on the version, would succeed. *)
+   The round's version is not counted. `current` has the processes that have read the present round: a write of theirs,
+   which depends on the version, would succeed. *)
 EXTENDS Integers, Sequences, FiniteSets, TLC
 
 CONSTANTS Combiners, Offers,
           Size, \* the number of places in the log
           None, \* no caller's answer yet
-          Off   \* the guards that are switched off, to see what they are for
+          Off   \* the guards that are switched off, to see what breaks without them
 
 Guards == {"bound only grows", "leave only what was read", "done keeps what is there", "done is not bound again",
            "all offers were read", "round before offers", "round on its version", "a round never moves back",

@@ -1,18 +1,18 @@
 -------------------------------- MODULE Once --------------------------------
 (* How one request ends several transactions at once, and raises the version of its application with them.
-   DESIGN.md: "Several transactions", "Once"; invariants I26 and I27. What an end makes of the partitions and cursors of
-   each transaction is in Transaction.tla.
+   DESIGN.md: "Several transactions", "Once"; invariants I26 and I27. The markers and cursors of each transaction are in
+   Transaction.tla.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a
-   process may be frozen, for as long as it likes, or die. Where more than one thing may happen next, all are tried.
+   process may be frozen, for any time, or die. Where more than one thing may happen next, all are tried.
 
    One request is followed step by step: it commits the transactions of all members, each at epoch 0, and names version 1
-   of its application. It is sent more than once: it was not answered, or a sending is only slow. A read of several items
-   is of no single moment, so here it is one read for each item.
-   The world around it: members begin, time out, are taken by other instances, and finish. A rival run of the same
-   application commits the same version with transactions of its own, which are not shown.
+   of its application. The request is sent more than once, because it was not answered, or a sending is only slow. A read
+   of several items is one read for each item here, because it is of no single moment.
+   In the world around the request, members begin, time out, are taken by other instances, and finish. A rival run of the
+   same application commits the same version with transactions of its own, which are not shown.
 
-   Left out: abort in place of commit, overflow of epochs, DELETE of what an application has committed, principals.
+   Left out: abort in place of commit, overflow of epochs, DELETE of an application's version, principals.
 
    `story` says what each step does, for those who read a history. It decides nothing. *)
 EXTENDS Integers, Sequences, FiniteSets, TLC
@@ -22,7 +22,7 @@ CONSTANTS Sendings,   \* of the one request
           Loses,      \* whether the store may lose a write, and not answer
           NamesOnce,  \* whether it names a version, too
           None,
-          Off         \* the guards that are switched off, to see what they are for
+          Off         \* the guards that are switched off, to see what breaks without them
 
 Guards == {"one write for all", "each member on the version that was read", "a member passed over is a condition",
            "two reads that agree", "a version above the stored one", "the version on the item that was read",

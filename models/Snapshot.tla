@@ -1,27 +1,28 @@
 ------------------------------ MODULE Snapshot ------------------------------
-(* How a topic lives in several regions: records are pulled from region to region, one region learns by a snapshot which
-   offsets of the others lie behind one of its own, and so a subscription's cursor moves in all of them.
+(* How a topic lives in several regions: records are pulled from region to region, a snapshot shows one region which
+   offsets of the others lie behind one of its own, and by snapshots a subscription's cursor moves in all of them.
    DESIGN.md: "Own numbers and positions", "Pulling", "Snapshots", "Cursors in several regions"; invariants I17, I18,
    I20, I21 and I22.
 
-   There are three regions, and one partition in each. As in DESIGN, a asks for snapshots, and then sends UPDATEs. What
-   DESIGN calls x is b or c: it answers. Each of the three is an origin o. (`--deep` lets more than one region ask.)
+   There are three regions, and one partition in each. As in DESIGN, a asks for snapshots, and then sends UPDATEs. The
+   region that DESIGN calls x, which answers, is b or c. Each of the three is an origin o. (`--deep` lets more than one
+   region ask.)
 
    Read the algorithm like a program. Each region is a process. In each step it appends one segment to its log, judged
-   by what that log says below it (Append.tla shows that this is so, whichever of its functions are frozen, or die). Any
-   region may do nothing for as long as it likes, and any link may: so all delays, cuts and orders are tried.
+   by the log below it (Append.tla shows that this is so, whichever of its functions are frozen, or die). All delays,
+   cuts and orders are tried, because any region, and any link, may do nothing for any time.
 
-   A log is a sequence of entries, and an offset is how many entries lie below. What a log says at its end is folded in
-   the step that appends, as the code folds it: `taken` (DESIGN's `origins`), `asked`, `unanswered`, `snapshots`.
+   A log is a sequence of entries, and an offset is how many entries lie below. The state at a log's end is folded in the
+   step that appends, as the code folds it: `taken` (DESIGN's `origins`), `asked`, `unanswered`, `snapshots`.
 
-   Left out: transactions and aborted records, so what is appended is committed; sizes and several batches in a
-   segment; scan notes and leases, which spare work; a suspended region's records from a third one (I19); batches
-   that are refused and then skipped; regions that break the rules; a log that was restored and written anew (another
-   history); how often REQUESTs come, and which snapshot is final (I24). A consumer acknowledges all up to an offset,
-   and never seeks.
+   Left out: transactions and aborted records, so every appended record is committed; sizes and several batches in a
+   segment; scan notes and leases, which save work; a suspended region's records from a third one (I19); batches that are
+   refused and then skipped; regions that break the rules; a log that was restored and written again (another history);
+   how often REQUESTs come, and which snapshot is final (I24). A consumer acknowledges all up to an offset, and never
+   seeks.
    A region that comes late is one that has pulled nothing until the others have trimmed their logs.
-   A marker that says nothing to a region is not put into its log: it would change nothing there but offsets.
-   An UPDATE is read by the other regions at any time after it was sent, which is earlier than its link brings it, too.
+   A marker that does not concern a region is not put into its log, because it would change nothing there but offsets.
+   An UPDATE is read by the other regions at any time after it was sent, also before its link would bring it.
 
    `story` says what each step does, for those who read a history. It decides nothing. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC

@@ -5,27 +5,29 @@
    invariants I10 to I15. Several transactions at once, and `once`, are in Once.tla.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a
-   process may be frozen, for as long as it likes, or die. Where more than one thing may happen next, all are tried.
+   process may be frozen, for any time, or die. Where more than one thing may happen next, all are tried.
 
    There is one transactional id, with one producer id. Its epochs begin at 0, and grow at every end. A partition's log is
-   the sequence of what this producer and its transactions have in it:
-     batch e              its first transactional batch at epoch e. (Later ones of e join what is open, and ask for nothing.)
+   the sequence of the batches and markers of this producer:
+     batch e              its first transactional batch at epoch e. (Later ones of e join the open transaction, and ask
+                          for nothing.)
      plain e              a batch of this producer id that is not transactional, sent by a client that should not.
-     commit E, abort E    the marker that ends what is open. E is above the epoch of the batches that it ends.
+     commit E, abort E    the marker that ends the open transaction. E is above the epoch of the batches that it ends.
 
-   A process knows of the producer what it has folded since its memory began (`base`). What is open is part of the
-   partition's state, so it is never forgotten. What else is known of the producer is an item of its own, which expires
-   (`forgotten`): a memory that begins later does not have it.
+   A process knows the part of the producer's state that it has folded since its memory began (`base`). An open
+   transaction is part of the partition's state, so it is never forgotten. The rest of the producer's state is an item of
+   its own, which expires (`forgotten`), so that a memory that begins later does not have it.
 
-   Processes are followed step by step. The world around them is all other processes: they are never frozen, so each of
-   their steps reads what it needs at that moment. But their batches may come late, too. What the world may create
-   (`MayCreate`, `MayMark`) is compared with what the followed process creates. So it stands for any number of them.
+   Processes are followed step by step. The world around them is all other processes, which are never frozen, so that
+   each of their steps reads what it needs at that moment. But their batches may come late, too. The world stands for any
+   number of processes, because what it may create (`MayCreate`, `MayMark`) is compared with what the followed process
+   creates.
 
    Left out: the principal, overflow of epochs (a new producer id), expiry of the id, EXTEND, sequences and windows, groups
    (an offset may be sent while the transaction is Ongoing), topics and their deletion, hanging transactions. The log
    itself is as Append.tla leaves it: a create that comes late loses, or was made where the log was collected (a ghost).
 
-   There is no clock. A time-out is due, a state lapses and an item expires whenever they like.
+   There is no clock. A time-out may be due, a state may lapse and an item may expire at any time.
 
    `story` says what each step does, for those who read a history. It decides nothing. *)
 EXTENDS Integers, Sequences, FiniteSets, TLC

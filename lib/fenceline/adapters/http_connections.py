@@ -66,7 +66,7 @@ class HttpAnswer(Protocol):
 
 
 class Carrier(Protocol):
-    """What brings a GET to a server, and its answer back."""
+    """A carrier of GETs to a server, and of their answers."""
 
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str], *, connect_ms: int, until: float) -> Iterator[HttpAnswer]:
