@@ -251,7 +251,7 @@ def looks_only_before_it_reads(patch: Patch) -> None:
     patch.setattr("fenceline.access.ownership.read_guard.guarded", once)
 
 
-@GUARDS.guard(busy, seed=11)
+@GUARDS.guard(busy, seed=28)
 def is_busy_by_its_memory(patch: Patch) -> None:
     """Judge from a remembered log which session is in the way of an append without a session (I4)."""
     patch.setattr(produce, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))

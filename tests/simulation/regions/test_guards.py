@@ -70,7 +70,7 @@ def appends_whatever_the_position_is(patch: Patch) -> None:
     patch.setattr(ReplicatedEntry, "check", blind)
 
 
-@GUARDS.guard(plans.lives, seed=5)
+@GUARDS.guard(plans.lives, seed=11)
 def goes_on_in_another_life(patch: Patch) -> None:
     """Go on in another life of the source's topic from the position of the earlier one (I20)."""
     patch.setattr(direct_source, "_in_life", lambda position, topic_id: position)
@@ -207,7 +207,7 @@ def _response(entry: ResponseEntry, asked: Any, tentative: Any, now_ms: int) -> 
 _checked = ResponseEntry.check
 
 
-@GUARDS.guard(plans.the_last_reader, seed=5)
+@GUARDS.guard(plans.the_last_reader, seed=18)
 def takes_each_snapshot_for_final(patch: Patch) -> None:
     """Ask for no further snapshot, though a region lacked what was here."""
     patch.setattr(OpenSnapshotRequest, "is_final", lambda *_: True)
@@ -242,7 +242,7 @@ def moves_backwards(patch: Patch) -> None:
     patch.setattr(apply_updates, "moved", moved)
 
 
-@GUARDS.guard(plans.lives, seed=5)
+@GUARDS.guard(plans.lives, seed=6)
 def moves_in_another_life(patch: Patch) -> None:
     """Take a position for one in the present life of the topic here (I20)."""
     judged = apply_updates.moved

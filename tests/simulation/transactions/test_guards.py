@@ -248,7 +248,7 @@ def gives_the_last_epoch(patch: Patch) -> None:
 # Offsets (I14, I15)
 
 
-@GUARDS.guard(contenders, seed=13)
+@GUARDS.guard(contenders, seed=4)
 def sends_offsets_beside_the_item(patch: Patch) -> None:
     """Send offsets on whatever version the transaction has by now."""
     condition = pending_offsets._condition
