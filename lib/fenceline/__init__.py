@@ -5,13 +5,17 @@ asked for, so a function that only appends does not load the client's transport.
 
 Public, and kept as they are:
 
-- The names in ``__all__`` here, with their public methods, and what these take and return.
+- The names in ``__all__`` here, with their public methods, and what these take and return; the classes of ``errors``.
 
 - The fixtures and names in ``__all__`` of ``fenceline_testing``.
 
 - The command line ``fenceline``: commands, options, exit codes, and what ``--json`` prints.
 
 - The HTTP API, as API.md states it.
+
+- The format ``fenceline`` on Spark, and ``fenceline_spark.jobs``.
+
+- The settings of a deployment, and all that is stored.
 
 Everything else may move or change with any version: the modules of this package, ``fenceline_http``,
 ``fenceline_cli`` and ``functions``.

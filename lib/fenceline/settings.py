@@ -1,8 +1,8 @@
 """The settings of a deployment: infrastructure writes them, wiring reads them.
 
-Rule: each setting's name is here, and nowhere else.
+Rule: the name of each setting of a server is here, and nowhere else.
 
-Not here: what a setting does.
+Not here: what a setting does; the settings of clients and commands, which are arguments and options.
 """
 
 from __future__ import annotations
