@@ -20,7 +20,7 @@ from fenceline.runtime import Runtime
 RECORD_OVERHEAD_BYTES = 24  # at least what a record takes in a batch beside its key, value and headers
 BATCH_RECORDS_MAX = limits.RECORDS_MAX  # of a larger batch each page would decode the rest again
 
-RecordBatch: TypeAlias = PendingBatch[Place, list[Record]]
+PendingRecords: TypeAlias = PendingBatch[Place, list[Record]]
 
 
 class Accumulator(Generic[Place]):
@@ -40,7 +40,7 @@ class Accumulator(Generic[Place]):
 
     def put(
         self, place: Place, records: Iterable[Record], *, batch_bytes: int | None = None
-    ) -> tuple[RecordBatch[Place], int]:
+    ) -> tuple[PendingRecords[Place], int]:
         """Add records, in order, and return the batch that the last one is in and its index there.
 
         Args:
@@ -52,7 +52,7 @@ class Accumulator(Generic[Place]):
         """
         bytes_max, queue = self._batch_bytes if batch_bytes is None else batch_bytes, self.queue
         with queue.lock:
-            batch: RecordBatch[Place] | None = None
+            batch: PendingRecords[Place] | None = None
             for record in records:  # half of a sender's time for a record, hence few calls
                 size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
                 if record.headers:
@@ -73,16 +73,16 @@ class Accumulator(Generic[Place]):
                 raise ValueError("no records were given; give at least one")
             return batch, len(batch.records) - 1
 
-    def _open_batch(self, place: Place) -> RecordBatch[Place]:
+    def _open_batch(self, place: Place) -> PendingRecords[Place]:
         last = self.queue.last(place)
         if last is not None and not last.is_sealed:
             return last
-        batch: RecordBatch[Place] = PendingBatch(place, [], self._runtime.monotonic_ms() + self._linger_ms)
+        batch: PendingRecords[Place] = PendingBatch(place, [], self._runtime.monotonic_ms() + self._linger_ms)
         self.queue.append(batch)
         return batch
 
 
-def parts_of(batch: RecordBatch[Place], bytes_max: int) -> Sequence[RecordBatch[Place]]:
+def parts_of(batch: PendingRecords[Place], bytes_max: int) -> Sequence[PendingRecords[Place]]:
     """Return the records of ``batch`` in two or more smaller ones; nothing if it holds a single record.
 
     Args:
@@ -91,7 +91,7 @@ def parts_of(batch: RecordBatch[Place], bytes_max: int) -> Sequence[RecordBatch[
     if len(batch.records) == 1:
         return ()
     bytes_max = min(bytes_max, batch.bytes // 2)
-    parts: list[RecordBatch[Place]] = []
+    parts: list[PendingRecords[Place]] = []
     for record in batch.records:
         size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + _bytes_of_headers(record)
         if not parts or parts[-1].bytes + size > bytes_max:

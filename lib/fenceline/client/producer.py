@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 
 from fenceline import errors
 from fenceline.client import exit as program_exit
-from fenceline.client.accumulator import Accumulator, RecordBatch, parts_of
+from fenceline.client.accumulator import Accumulator, PendingRecords, parts_of
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import PARTITION, check_here, checks_itself, public
 from fenceline.client.calls import checked as checked_argument
@@ -303,14 +303,14 @@ class Producer:
         if not self._queue.fail(error, failure):
             self._failures.remove(failure)
 
-    def _refused(self, batch: RecordBatch[int], error: errors.FencelineError) -> Sequence[RecordBatch[int]]:
+    def _refused(self, batch: PendingRecords[int], error: errors.FencelineError) -> Sequence[PendingRecords[int]]:
         if not isinstance(error, errors.MessageTooLargeError):  # no answer to it was lost: else its outcome is unknown
             return ()
         self._watch.doubt(self._topic.name)
         self._picker.refused(error)
         return () if batch.place in self._expected_offsets else parts_of(batch, self._picker.batch_bytes_max)
 
-    def _failed(self, batch: RecordBatch[int], error: BaseException) -> None:
+    def _failed(self, batch: PendingRecords[int], error: BaseException) -> None:
         if not isinstance(error, errors.FencelineError):
             self._give_up(error)  # a fault of this client: nothing more is sent
         batch.failure = self._failures.add(error, len(batch.records))
@@ -366,7 +366,7 @@ class Producer:
             )
         return replace(access, topic_epochs=epochs)
 
-    def _deliver(self, batch: RecordBatch[int]) -> Appended:
+    def _deliver(self, batch: PendingRecords[int]) -> Appended:
         partition, identity = batch.place, self._identity
         if (cause := identity.broken.get(partition)) is not None:
             detail = (

@@ -20,6 +20,7 @@ from fenceline.model.record import Record
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.runtime import AheadRuntime, FakeRuntime
 from tests.support.wire import Wire, answers, loses_the_answer, loses_the_request, refuses_the_connection
+from tests.unit.client.sessions import partitions_of_keys
 
 FOREVER_MS = 3_600_000
 
@@ -534,7 +535,7 @@ def test_a_look_that_fails_changes_nothing_and_comes_again(fault, pause_ms):
         wait_until(lambda: not service.faults["getTopic"] and producer._watch._due_ms == {"t": due_ms})
         producer.send(key=b"key", value=b"x")
         producer.flush()
-        assert (service.looks, growths, producer._picker.partitions) == (2, [], 2)
+        assert (service.looks, growths, partitions_of_keys(producer)) == (2, [], {0, 1})
         clock.pass_ms(pause_ms)
         wait_until(lambda: growths)
     assert (service.looks, growths) == (3, [(3, None)])

@@ -9,11 +9,12 @@ import pytest
 from fenceline import errors
 from fenceline.client.session import Held
 from fenceline.client.topic_watch import LOOK_MS, RETRY_MS
+from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.runtime import FakeRuntime
 from tests.support.wire import Wire, answers, loses_the_answer, loses_the_request
-from tests.unit.client.sessions import closed, until
+from tests.unit.client.sessions import KEYS, closed, partitions_of_keys, until
 
 FENCED = errors.ProducerFencedError("somebody came", topic_epoch=9)
 FOREVER_MS = 3_600_000
@@ -436,10 +437,10 @@ def test_a_producer_of_a_whole_topic_writes_to_what_is_new_once_it_has_all_of_it
         service.faults["claimProducer"] = [None, answers(errors.ThrottledError("128 partitions"))]  # of what is new
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: growths)
-        assert producer._picker.partitions == 2
+        assert partitions_of_keys(producer) == {0, 1}
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: len(growths) == 2)
-        assert producer._picker.partitions == 40
+        assert partitions_of_keys(producer) == {*range(40)}
     assert claimed(service)[0] == [None, [*range(2, 34)], [*range(34, 40)], [*range(34, 40)]]
     assert [(partitions, type(error)) for partitions, error in growths] == [
         (40, errors.ThrottledError),
@@ -631,9 +632,9 @@ def test_a_producer_of_some_partitions_claims_nothing_and_keys_follow_the_topic(
         service.grow(3)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: growths)
-        assert (growths[0][0].partitions, growths[0][1], mine._picker.partitions) == (3, None, 3)
-        with pytest.raises(ValueError, match="claim it, too"):
-            mine.send(value=b"x", partition=2)
+        assert (growths[0][0].partitions, growths[0][1]) == (3, None)
+        with pytest.raises(ValueError, match="claim it, too: partition=2"):
+            mine.send(value=b"x", key=next(key for key in KEYS if partition_of(key, 3) == 2))
     assert claimed(service) == ([[0]], 1)
 
 
@@ -645,7 +646,7 @@ def test_a_producer_of_all_partitions_by_name_claims_no_others():
         service.grow(3)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: growths)
-        assert producer._picker.partitions == 2
+        assert partitions_of_keys(producer) == {0, 1}
     assert claimed(service) == ([[0, 1]], 1)
     assert "claim them, too" in str(growths[0][1])
 
@@ -659,9 +660,9 @@ def test_a_producer_by_a_lent_session_follows_once_the_session_has_what_is_new()
         service.grow(3)
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: growths)
-        assert producer._picker.partitions == 2
+        assert partitions_of_keys(producer) == {0, 1}
         client.claim("t", producer_name="q", session_id=session_id, partitions=[2])
         clock.pass_ms(LOOK_MS)
         wait_until(lambda: len(growths) == 2)
-        assert producer._picker.partitions == 3
+        assert partitions_of_keys(producer) == {0, 1, 2}
     assert [type(error) for _, error in growths] == [errors.ProducerFencedError, type(None)]

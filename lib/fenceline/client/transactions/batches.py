@@ -25,7 +25,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 
 from fenceline import errors, limits
-from fenceline.client.accumulator import Accumulator, RecordBatch, parts_of
+from fenceline.client.accumulator import Accumulator, PendingRecords, parts_of
 from fenceline.client.api import ApiClient
 from fenceline.client.delivery import Delivery
 from fenceline.client.partition_picker import PartitionPicker
@@ -150,18 +150,18 @@ class TransactionSender:
         self._queue.close(drop=True)
 
     def _refused(
-        self, batch: RecordBatch[Destination], error: errors.FencelineError
-    ) -> Sequence[RecordBatch[Destination]]:
+        self, batch: PendingRecords[Destination], error: errors.FencelineError
+    ) -> Sequence[PendingRecords[Destination]]:
         topic = batch.place.topic
         self._pickers.refused(topic, refusal_in(error))
         if not isinstance(error, errors.MessageTooLargeError):
             return ()
         return parts_of(batch, self._pickers.of(topic).batch_bytes_max)
 
-    def _failed(self, batch: RecordBatch[Destination], error: BaseException) -> None:
+    def _failed(self, batch: PendingRecords[Destination], error: BaseException) -> None:
         batch.place.writes.fail(error)
 
-    def _deliver(self, batch: RecordBatch[Destination]) -> Appended:
+    def _deliver(self, batch: PendingRecords[Destination]) -> Appended:
         place = batch.place
         writes = place.writes
         self._add(place)
