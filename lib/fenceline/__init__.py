@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from fenceline.client import Subscriber as Subscriber
     from fenceline.client import TransactionAbortedError as TransactionAbortedError
     from fenceline.client import TransactionalProducer as TransactionalProducer
-    from fenceline.client import subscribe_with_failover as subscribe
     from fenceline.client import subscribe_with_failover as subscribe_with_failover
     from fenceline.model.kinds import Isolation as Isolation
     from fenceline.model.record import Record as Record
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from fenceline.model.transaction import TransactionMember as TransactionMember
 
     __version__: str
+    subscribe = subscribe_with_failover  # its older name, which warns
 
 __all__ = [
     "Appended",
@@ -87,7 +87,6 @@ __all__ = [
     "TransactionalProducer",
     "__version__",
     "errors",
-    "subscribe",
     "subscribe_with_failover",
 ]
 

@@ -449,6 +449,33 @@ def test_another_principal_sees_the_name_and_no_more_of_the_session_than_before(
     assert (shown["client_name"], shown["session_id"]) == ("web-3:4711", mine["session_id"][:8])
 
 
+def test_a_lapsed_waiter_is_refused_to_another_principal_by_the_beginning_of_its_session(clock: FakeRuntime) -> None:
+    me, you = "arn:aws:iam::1:user/me", "arn:aws:iam::1:user/you"
+    as_principal(you, "POST", PRODUCERS, value={"access_mode": "Exclusive", "producer_name": "h", "partitions": [0]})
+    value = {"access_mode": "WaitForExclusive", "producer_name": "w", "partitions": [0], "lease_ms": 10_000}
+    waiter = as_principal(me, "POST", PRODUCERS, value=value).json["producer"]
+    clock.advance(20_000)
+    shown, own = as_principal(you, "GET", of(waiter)), as_principal(me, "GET", of(waiter))
+    assert (shown.code, own.code) == ("SESSION_EXPIRED", "SESSION_EXPIRED")
+    assert f"session_id={waiter['session_id'][:8]} " in shown.json["detail"]
+    assert f"session_id={waiter['session_id']} " in own.json["detail"]
+
+
+def test_a_severed_producer_is_refused_to_another_principal_by_the_beginning_of_its_session() -> None:
+    me, you = "arn:aws:iam::1:user/me", "arn:aws:iam::1:user/you"
+    value = {"access_mode": "Exclusive", "producer_name": "g", "partitions": [0]}
+    severed = as_principal(me, "POST", PRODUCERS, value=value).json["producer"]
+    theirs = as_principal(you, "POST", "/v1/sessions", value={}).json
+    for who, session, generation in ((me, severed, 1), (you, theirs, 2)):
+        lock = {"resource": "lock", "generation": generation}
+        owned = as_principal(who, "POST", "/v1/own", value={"session_id": session["session_id"], "resources": [lock]})
+        assert owned.status == 200
+    shown, own = as_principal(you, "GET", of(severed)), as_principal(me, "GET", of(severed))
+    assert (shown.code, own.code) == ("SESSION_SEVERED", "SESSION_SEVERED")
+    assert shown.json["detail"].endswith(f"session_id={severed['session_id'][:8]}")
+    assert own.json["detail"].endswith(f"session_id={severed['session_id']}")
+
+
 def test_older_items_without_names_are_shown_without(service: wiring.Service) -> None:
     holder = granted(producer_name="p", client_name="web-3:4711", partitions=[0])
     topic_id = call("GET", "/v1/topics/orders").json["topic_id"]

@@ -36,7 +36,6 @@ FACTS = {"claim", "held", "is_closed", "pair", "session_id", "transactional_id",
 PUBLIC = [
     getattr(fenceline, name)
     for name in fenceline.__all__
-    if name != "subscribe"  # the older name of a function, which warns
     if inspect.isclass(getattr(fenceline, name)) and getattr(fenceline, name).__module__.startswith("fenceline.client.")
     if not issubclass(getattr(fenceline, name), Exception) and name not in ("CommittedOffset", "Delivered")
 ]

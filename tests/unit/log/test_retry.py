@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.errors import ContendedError
+from fenceline.errors import ContendedError, OutcomeUnknownError
 from fenceline.log.retry import ATTEMPTS_MAX, BACKOFF, Attempts
-from fenceline.ports import ItemKey, VersionMoved
+from fenceline.ports import ItemKey, NoAnswer, VersionMoved
 from tests.support.runtime import AheadRuntime
 
 MOVED = VersionMoved(ItemKey("a", "b"))
@@ -74,3 +74,22 @@ def test_an_error_that_is_no_fact_of_a_store_ends_the_attempts() -> None:
     with pytest.raises(ValueError, match="a fault"):
         Attempts(runtime, "a thing").until_done(change)
     assert runtime.slept_ms == []
+
+
+def test_an_unknown_outcome_names_no_key_of_an_item_that_moved() -> None:
+    """The key may be another caller's session."""
+    facts: list[Exception] = [*[VersionMoved(ItemKey("sessions/0", "secret"))] * (ATTEMPTS_MAX - 1), NoAnswer("lost")]
+
+    def change() -> None:
+        raise facts.pop()
+
+    with pytest.raises(OutcomeUnknownError, match=r"a thing$"):
+        Attempts(HalfRuntime(), "a thing").until_done(change)
+
+
+def test_an_unknown_outcome_names_the_last_answer_that_was_lost() -> None:
+    def change() -> None:
+        raise NoAnswer("no answer from the table")
+
+    with pytest.raises(OutcomeUnknownError, match=r"a thing; no answer from the table$"):
+        Attempts(HalfRuntime(), "a thing").until_done(change)

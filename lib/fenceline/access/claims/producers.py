@@ -42,8 +42,10 @@ def read(partitions: Partitions, topic: Topic, name: str, principal: str) -> Cla
     numbers = () if record is None else record.partitions
     snapshot = read_snapshot(partitions, SnapshotQuery(topic, numbers, None, name))
     record = judge_record(snapshot, name, None)
-    session = session_item.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
-    return record.shown_to(principal, shown(snapshot, record, session))
+    # A refusal names the session, too, so another principal's is judged by the beginning of its id.
+    session_id = record.session_id if record.principal == principal else record.session_id[:8]
+    session = session_item.judge_known(snapshot.sessions.get(record.session_id), session_id, record.principal)
+    return record.shown_to(principal, shown(snapshot, record, replace(session, session_id=session_id)))
 
 
 def listed(context: Context, topic: Topic, principal: str, *, start_after: str, limit: int) -> ProducerPage:
