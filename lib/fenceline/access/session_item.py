@@ -27,7 +27,7 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.format.item_size import size_of
-from fenceline.model.requests import CLIENT_NAME_PATTERN
+from fenceline.model.kinds import CLIENT_NAME_PATTERN
 from fenceline.ports import Item, ItemKey, Put
 from fenceline.runtime import Runtime
 

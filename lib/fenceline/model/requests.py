@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fenceline import limits
-from fenceline.model.kinds import ACCESS_MODES as ACCESS_MODES
-from fenceline.model.kinds import CLIENT_NAME_PATTERN as CLIENT_NAME_PATTERN
 
 
 @dataclass(frozen=True, slots=True)

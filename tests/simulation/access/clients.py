@@ -15,7 +15,8 @@ from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, WAIT_FOR_EXCLUSIVE
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format.control import EXCLUSIVE, SHARED
-from fenceline.model.requests import ACCESS_MODES, OwnTarget, ReadRequest
+from fenceline.model.kinds import ACCESS_MODES
+from fenceline.model.requests import OwnTarget, ReadRequest
 from fenceline.model.results import ProducerRef, SessionRef
 from fenceline.ports import StoreFact
 from tests.simulation.access.requests import Claim, Grant, Own, Sending

@@ -29,7 +29,7 @@ from fenceline.access.rules import (
     verdict_of,
 )
 from fenceline.log.state import PartitionState
-from fenceline.model.requests import ACCESS_MODES
+from fenceline.model.kinds import ACCESS_MODES
 from tests.support.claiming import EXCLUSIVE, FENCING, MODES, SHARED, WAIT
 
 ME = Claimant("me", "mine")

@@ -15,7 +15,8 @@ from fenceline.access import session_item
 from fenceline.access.producer import ProducerRecord, is_legal_name
 from fenceline.errors import InvalidRequestError
 from fenceline.format.control import EXCLUSIVE, SHARED
-from fenceline.model.requests import ACCESS_MODES, ClaimRequest
+from fenceline.model.kinds import ACCESS_MODES
+from fenceline.model.requests import ClaimRequest
 from fenceline.model.topic import Topic
 
 
