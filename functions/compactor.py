@@ -1,10 +1,13 @@
 """The compactor function: compaction, by a schedule or by hand."""
 
-import fenceline.compaction.compact
-import fenceline.service.partitions
-import fenceline.service.topics
-from fenceline_http import wiring
-from functions.scheduled import compact
-from functions.telemetry.observed import running
+from fenceline.quiet_start import QuietStart
 
-handler = running("compactor", compact.run, wiring.service())
+with QuietStart():
+    import fenceline.compaction.compact
+    import fenceline.service.partitions
+    import fenceline.service.topics
+    from fenceline_http import wiring
+    from functions.scheduled import compact
+    from functions.telemetry.observed import running
+
+    handler = running("compactor", compact.run, wiring.service())

@@ -1,8 +1,11 @@
 """The notifier function: it informs other regions, and its own replicator, of new segments."""
 
-import fenceline.log.topic_objects
-from fenceline_http import wiring
-from functions.replication.notify import Notifier
-from functions.telemetry.observed import running
+from fenceline.quiet_start import QuietStart
 
-handler = running("notifier", Notifier(wiring.queues_of).run, wiring.service())
+with QuietStart():
+    import fenceline.log.topic_objects
+    from fenceline_http import wiring
+    from functions.replication.notify import Notifier
+    from functions.telemetry.observed import running
+
+    handler = running("notifier", Notifier(wiring.queues_of).run, wiring.service())

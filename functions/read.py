@@ -1,14 +1,17 @@
 """The read function: pages of records, offsets, segments."""
 
-import fenceline.access.ownership.read_guard
-import fenceline.read.offsets
-import fenceline.read.producer_states
-import fenceline.read.reader
-import fenceline.read.segments
-import fenceline.service.partitions
-import fenceline_http.handlers.read
-import fenceline_http.operations.read
-from fenceline_http import wiring
-from functions.telemetry.observed import answering
+from fenceline.quiet_start import QuietStart
 
-handler = answering("read", wiring.service())
+with QuietStart():
+    import fenceline.access.ownership.read_guard
+    import fenceline.read.offsets
+    import fenceline.read.producer_states
+    import fenceline.read.reader
+    import fenceline.read.segments
+    import fenceline.service.partitions
+    import fenceline_http.handlers.read
+    import fenceline_http.operations.read
+    from fenceline_http import wiring
+    from functions.telemetry.observed import answering
+
+    handler = answering("read", wiring.service())

@@ -1,8 +1,11 @@
 """The replicator function: it takes what other regions have, and does what is due between regions."""
 
-import fenceline.service.replication
-from fenceline_http import wiring
-from functions.replication.replicate import Replicating
-from functions.telemetry.observed import running
+from fenceline.quiet_start import QuietStart
 
-handler = running("replicator", Replicating(wiring.queues_of).run, wiring.service())
+with QuietStart():
+    import fenceline.service.replication
+    from fenceline_http import wiring
+    from functions.replication.replicate import Replicating
+    from functions.telemetry.observed import running
+
+    handler = running("replicator", Replicating(wiring.queues_of).run, wiring.service())

@@ -1,9 +1,12 @@
 """The sessions function: sessions, named producers, ownership."""
 
-import fenceline.service.access
-import fenceline_http.handlers.sessions
-import fenceline_http.operations.sessions
-from fenceline_http import wiring
-from functions.telemetry.observed import answering
+from fenceline.quiet_start import QuietStart
 
-handler = answering("sessions", wiring.service())
+with QuietStart():
+    import fenceline.service.access
+    import fenceline_http.handlers.sessions
+    import fenceline_http.operations.sessions
+    from fenceline_http import wiring
+    from functions.telemetry.observed import answering
+
+    handler = answering("sessions", wiring.service())

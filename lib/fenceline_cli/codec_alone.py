@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from fenceline_cli.quiet_start import QuietStart
+from fenceline.quiet_start import QuietStart
 
 
 def load_codec() -> None:

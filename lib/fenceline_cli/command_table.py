@@ -13,8 +13,8 @@ from typing import Any
 import typer
 from typer.main import get_group
 
+from fenceline.quiet_start import QuietStart
 from fenceline_cli.output import ErrorsAsLines
-from fenceline_cli.quiet_start import QuietStart
 
 # A command's name, its module in `commands`, and its line of help.
 COMMANDS: Mapping[str, tuple[str, str]] = {

@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 
-from fenceline_cli.quiet_start import QuietStart
+from fenceline.quiet_start import QuietStart
 
 with QuietStart():
     from typing import Annotated

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from fenceline.errors import FencelineError
+from fenceline.quiet_start import QuietStart
 from fenceline_cli.output import CommandError
-from fenceline_cli.quiet_start import QuietStart
 
 if TYPE_CHECKING:
     from fenceline.client import Client

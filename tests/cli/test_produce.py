@@ -98,7 +98,7 @@ def test_a_failure_is_reported_while_the_input_is_idle(run, client, topic):
 
 
 def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word():
-    script = "import os; from fenceline_cli.quiet_start import QuietStart\nwith QuietStart(): os.kill(os.getpid(), 2)"
+    script = "import os; from fenceline.quiet_start import QuietStart\nwith QuietStart(): os.kill(os.getpid(), 2)"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=hears_ctrl_c)
 
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
@@ -110,7 +110,7 @@ def hears_ctrl_c():
 
 def test_ctrl_c_is_pythons_again_once_a_command_was_loaded():
     script = (
-        "import signal; from fenceline_cli.quiet_start import QuietStart\n"
+        "import signal; from fenceline.quiet_start import QuietStart\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with QuietStart(): assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL\n"
         "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"

@@ -159,7 +159,7 @@ def test_modules_that_the_codec_skips_can_still_be_imported():
 def test_loaded_modules_are_frozen_for_the_garbage_collector():
     program = (
         "import gc\n"
-        "from fenceline_cli.quiet_start import QuietStart\n"
+        "from fenceline.quiet_start import QuietStart\n"
         "with QuietStart(): pass\n"
         "assert gc.isenabled() and gc.get_freeze_count() == 0\n"
         "with QuietStart(): import colorsys\n"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from fenceline.model.topic import LEGAL_NAME
+from fenceline.quiet_start import QuietStart
 from fenceline_cli.options import connect
 from fenceline_cli.output import CommandError
 from fenceline_cli.progress import progress_bar
-from fenceline_cli.quiet_start import QuietStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

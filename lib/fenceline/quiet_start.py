@@ -1,4 +1,4 @@
-"""The loading of a program: Ctrl-C ends it at once, without a traceback of its imports.
+"""The loading of a program or function: Ctrl-C ends it at once, without a traceback of its imports.
 
 No garbage is collected meanwhile, because hardly anything that is loaded is garbage, and looking for it takes a tenth
 of the time. The loaded modules are never searched for garbage later, either.
@@ -11,11 +11,12 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import threading
 from types import TracebackType
 
 
 class QuietStart:
-    """A context manager around imports, for the main thread; one may be entered within another."""
+    """A context manager around imports; one may be entered within another. In another thread Ctrl-C stays as it is."""
 
     def __enter__(self) -> None:
         self._is_collecting = gc.isenabled()
@@ -37,5 +38,8 @@ class QuietStart:
 
     @property
     def _is_pythons(self) -> bool:
-        """True if SIGINT has Python's own handler: not that of a test runner, nor ignored by a shell."""
-        return self._before is signal.default_int_handler
+        """True if SIGINT has Python's own handler, and may be given another one here.
+
+        A test runner has a handler of its own, a shell may ignore the signal, and only the main thread may handle it.
+        """
+        return self._before is signal.default_int_handler and threading.current_thread() is threading.main_thread()

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from fenceline_cli.quiet_start import QuietStart
+from fenceline.quiet_start import QuietStart
 
 
 def test_garbage_is_collected_again_once_all_is_loaded():
