@@ -12,7 +12,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import httpx
 
@@ -20,10 +20,12 @@ from fenceline.answers import Absent, parse
 from fenceline.errors import printable
 from fenceline.model.access import Claim, Hold, Lease, OwnedResource, Ownership, SessionState
 from fenceline.model.kinds import AccessMode
-from fenceline.model.region import RegionStatus, ReplicationStatus
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord, SegmentList
 from fenceline.model.subscription import CommittedOffset, Cursor
 from fenceline.model.transaction import Coordinator
+
+if TYPE_CHECKING:
+    from fenceline.model.region import RegionStatus, ReplicationStatus
 
 __all__ = [
     "AccessMode",
@@ -121,6 +123,8 @@ def segments_of(answer: Answer) -> SegmentList:
 
 def replication_of(pages: Sequence[Answer]) -> ReplicationStatus:
     """Return the pages of one status as a whole. What belongs to no partition is that of the first page."""
+    from fenceline.model.region import ReplicationStatus  # only here and below: few programs ask for regions
+
     found = [parse(ReplicationStatus, page) for page in pages]
     return ReplicationStatus(
         region=found[0].region,
@@ -134,6 +138,8 @@ def replication_of(pages: Sequence[Answer]) -> ReplicationStatus:
 
 
 def region_of(answer: Answer) -> RegionStatus:
+    from fenceline.model.region import RegionStatus
+
     return _printable(parse(RegionStatus, answer))
 
 

@@ -27,7 +27,6 @@ OF_A_CLIENT = {
     "fenceline.model.access",
     "fenceline.model.kinds",
     "fenceline.model.record",
-    "fenceline.model.region",
     "fenceline.model.results",
     "fenceline.model.subscription",
     "fenceline.model.topic",

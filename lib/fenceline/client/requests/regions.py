@@ -9,12 +9,14 @@ a subscriber from one region to another.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fenceline.client import types
 from fenceline.client.calls import public
 from fenceline.client.requests.base import Answer, Requests, part, topic_path
-from fenceline.model.region import RegionStatus, ReplicationStatus
+
+if TYPE_CHECKING:
+    from fenceline.model.region import RegionStatus, ReplicationStatus
 
 _PARTITIONS = 100  # in one answer; the most that a service shows
 
