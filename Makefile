@@ -74,8 +74,13 @@ test-servers: setup ## the tests on real servers, none left out: needs Go, Java 
 test-spark: setup .venv/ready-spark ## the tests that run Spark alone; need Java 17
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m 'spark and not prove' tests/spark
 
-check: lint ## lint, types and the fast tests, in under two minutes
-	$(BIN)/python -m pytest -n 3 -m 'not slow and not spark and not prove' --hypothesis-profile quick
+check: setup ## lint, types and the fast tests, in under two minutes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@# Types and layers are checked beside the tests, because mypy uses one core, and tests wait for processes.
+	{ $(BIN)/mypy && $(BIN)/lint-imports --no-logo; } & \
+	$(BIN)/python -m pytest -n 3 -m 'not slow and not spark and not prove' --hypothesis-profile quick; \
+	found=$$?; wait $$! && exit $$found
 
 lint: setup ## lint, types and layers alone
 	$(BIN)/ruff check .
