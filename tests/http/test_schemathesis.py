@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from fenceline import limits
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
 from fenceline_http import wiring
@@ -88,7 +89,11 @@ def assert_answers_are_promised(url: str, route: Route, mode: Mode, examples: in
             case.path_parameters["topic"] = route.method.lower()  # most names that it makes up name no topic
             if "partition" in case.path_parameters:
                 case.path_parameters["partition"] %= 2
-        case.call_and_validate(base_url=url, checks=checks, timeout=PATIENCE_S)
+        response = case.call(base_url=url, timeout=PATIENCE_S)
+        if len(response.request.path_url) > limits.URL_BYTES_MAX:
+            assert response.status_code == 414  # the server's own answer, which belongs to no operation
+        else:
+            case.validate_response(response, checks=checks)
 
     send()
 
