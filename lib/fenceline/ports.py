@@ -48,10 +48,13 @@ class NoAnswer(StoreFact):
 
 
 class VersionMoved(StoreFact):
-    """A condition of an item transaction did not hold: nothing of it was written."""
+    """A condition of an item transaction did not hold: nothing of it was written.
+
+    Its text does not name the key, because answers repeat that text, and a key may be another caller's session.
+    """
 
     def __init__(self, key: ItemKey) -> None:
-        super().__init__(f"item moved: key={key}")
+        super().__init__("another write changed an item first")
         self.key = key
 
 

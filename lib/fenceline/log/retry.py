@@ -116,9 +116,7 @@ class Attempts:
 
     def _give_up(self) -> NoReturn:
         if self.is_unknown:
-            # The fact of an item that moved names its key, which may be another caller's secret.
-            is_named = not isinstance(self._fact, VersionMoved | None)
-            what = f"{self._what}; {self._fact}" if is_named else self._what
+            what = self._what if self._fact is None else f"{self._what}; {self._fact}"
             raise OutcomeUnknownError(
                 f"the store did not answer, and may have made the change; look before sending the request again: {what}"
             )

@@ -41,8 +41,7 @@ def translated(call: Callable[P, T]) -> Callable[P, T]:
         except Unavailable as fact:
             raise StoreUnavailableError(f"a store could not be reached; send the request again: {fact}") from fact
         except VersionMoved as fact:
-            what = "other requests changed the same items first; send the request again"
-            raise ContendedError(f"{what}: {fact}") from fact
+            raise ContendedError("other requests changed the same items first; send the request again") from fact
         except ItemTooLarge as fact:
             raise no_room(fact, "the request") from fact
         except NoAnswer as fact:
