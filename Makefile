@@ -15,7 +15,8 @@ setup: .venv/ready ## make the virtual environment, once, with all that tests an
 # while it goes on. pip alone would print nothing, or a hundred lines.
 FOR_DEMO := server
 FOR_DEPLOYMENT := aws,infra,server
-FOR_TESTS := aws,infra,server,test
+FOR_TESTS := aws,docs,infra,server,test
+FOR_DOCS := docs,server
 FOR_PLOT := plot
 FOR_SPARK := server,spark
 define install
@@ -36,6 +37,11 @@ endef
 	$(call install,$(FOR_DEPLOYMENT))
 	@echo "setup: what the tests need, 250 MB more, about a minute"
 	$(call install,$(FOR_TESTS))
+	@touch $@
+
+.venv/ready-docs: .venv/ready-demo
+	@echo "setup: what builds the documentation, 60 MB more, about 15 s"
+	$(call install,$(FOR_DOCS))
 	@touch $@
 
 .venv/ready-spark: .venv/ready-demo
@@ -119,7 +125,13 @@ endif
 bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka and its connector, which Maven fetches; fifteen minutes, on Linux
 	$(BIN)/python -m benchmarks.spark
 
-clean: ## remove what setup and demo made
-	rm -rf .venv build cdk.out demo-data* *.egg-info
+docs: .venv/ready-docs ## build the documentation into site/; VERSION=0.1 builds that version, and makes it the latest
+	$(BIN)/python -m tools.docs build $(if $(VERSION),--version $(VERSION))
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark clean
+docs-serve: .venv/ready-docs ## show the documentation at http://127.0.0.1:8000, and follow changes
+	$(BIN)/python -m tools.docs serve
+
+clean: ## remove what setup and demo made
+	rm -rf .venv build site cdk.out demo-data* *.egg-info
+
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark docs docs-serve clean

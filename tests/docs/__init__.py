@@ -1,0 +1,1 @@
+"""The documentation: its blocks run, its links lead somewhere, and its made pages are current."""

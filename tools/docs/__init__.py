@@ -1,0 +1,1 @@
+"""The documentation site: builds it, and writes the pages that are made from the code."""
