@@ -1,18 +1,33 @@
-"""``python -m tools.docs build`` makes the site of ``docs/`` in ``site/``; a broken link or anchor fails it."""
+"""``python -m tools.docs``: build the site of ``docs/``, or show it."""
 
 from __future__ import annotations
 
-import subprocess
+import argparse
 import sys
-from pathlib import Path
+import time
 
-ROOT = Path(__file__).parents[2]
+from tools.docs import site
 
 
 def main() -> int:
-    """Build the site, strictly."""
-    zensical = Path(sys.executable).with_name("zensical")
-    return subprocess.run([zensical, "build", "--strict", "-f", "mkdocs.yml"], cwd=ROOT, check=False).returncode
+    """Run one command, and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="build the site into site/; a broken link, anchor or snippet fails")
+    build.add_argument("--version", help="build this version into site/VERSION, and make it the latest: 0.1")
+    commands.add_parser("serve", help="show the site at http://127.0.0.1:8000, and follow changes")
+    chosen = parser.parse_args()
+    if chosen.command == "serve":
+        return site.serve()
+    begun = time.monotonic()
+    try:
+        folder = site.build(chosen.version)
+    except site.BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    took_s = time.monotonic() - begun
+    print(f"the site is in {folder.relative_to(site.ROOT)}/, after {took_s:.1f} s; `make docs-serve` shows it")
+    return 0
 
 
 if __name__ == "__main__":
