@@ -139,7 +139,7 @@ def test_a_chapter_can_be_read_at_once(chapter: str) -> None:
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_chapter_says_what_it_decides_and_names_its_code_and_its_tests(chapter: str) -> None:
     _, decides, *_ = PROTOCOL[chapter].split("\n\n")
-    assert decides.startswith('!!! note "This chapter decides ')
+    assert decides.startswith(('!!! note "This chapter decides ', '!!! note "This chapter says '))
     assert PLACES.findall(CODE.findall(PROTOCOL[chapter])[0])
     tests = PLACES.findall(SHOWN_BY.findall(PROTOCOL[chapter])[0])
     assert all(re.fullmatch(r"tests/[\w/]+\.py(::test_\w+)?", test) for test in tests)
