@@ -98,7 +98,11 @@ def _finish(folder: Path) -> None:
 
 
 def _named_navigation(page: str) -> str:
-    """Name each part of the navigation by its title, because the theme names it by a label that may have no text."""
+    """Name each part of the navigation by its title, because the theme names it by a label that may have no text.
+
+    The path above a page is a navigation, too, with the name of the whole one.
+    """
+    page = page.replace('class="md-path" aria-label="Navigation"', 'class="md-path" aria-label="Path"')
     titled = re.sub(r'class="md-nav__title" for="(__nav_[\d_]+)"', r'\g<0> id="\1_title"', page)
     return re.sub(r'aria-labelledby="(__nav_[\d_]+)_label"', r'aria-labelledby="\1_title"', titled)
 
