@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
+
 from tools.docs import markdown
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +72,18 @@ def serve() -> int:
     return subprocess.run(
         [*_zensical("serve"), "-f", "mkdocs.yml", "-a", "127.0.0.1:8000"], cwd=ROOT, check=False
     ).returncode
+
+
+def broken_links() -> list[str]:
+    """Ask each address outside that the pages name, and return those that do not answer, each with its reason."""
+    found = []
+    with httpx.Client(follow_redirects=True, timeout=20) as client:
+        for address in (ROOT / "docs/links.txt").read_text().split():
+            try:
+                client.get(address).raise_for_status()
+            except httpx.HTTPError as error:
+                found.append(f"{address}: {error}")
+    return found
 
 
 def _zensical(*arguments: str) -> list[str]:
