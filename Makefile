@@ -131,7 +131,10 @@ docs: .venv/ready-docs ## build the documentation into site/; VERSION=0.1 builds
 docs-serve: .venv/ready-docs ## show the documentation at http://127.0.0.1:8000, and follow changes
 	$(BIN)/python -m tools.docs serve
 
+docs-links: .venv/ready-docs ## ask each web address that the documentation names; by hand, because CI has no network
+	$(BIN)/python -m tools.docs links
+
 clean: ## remove what setup and demo made
 	rm -rf .venv build site cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark docs docs-serve clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark docs docs-serve docs-links clean

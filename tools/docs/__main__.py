@@ -16,9 +16,14 @@ def main() -> int:
     build = commands.add_parser("build", help="build the site into site/; a broken link, anchor or snippet fails")
     build.add_argument("--version", help="build this version into site/VERSION, and make it the latest: 0.1")
     commands.add_parser("serve", help="show the site at http://127.0.0.1:8000, and follow changes")
+    commands.add_parser("links", help="ask each address outside that the pages name; needs the network")
     chosen = parser.parse_args()
     if chosen.command == "serve":
         return site.serve()
+    if chosen.command == "links":
+        broken = site.broken_links()
+        print("\n".join(broken) or "each address answers")
+        return int(bool(broken))
     begun = time.monotonic()
     try:
         folder = site.build(chosen.version)

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
+
 from tools.docs import markdown
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +74,18 @@ def serve() -> int:
     ).returncode
 
 
+def broken_links() -> list[str]:
+    """Ask each address outside that the pages name, and return those that do not answer, each with its reason."""
+    found = []
+    with httpx.Client(follow_redirects=True, timeout=20) as client:
+        for address in (ROOT / "docs/links.txt").read_text().split():
+            try:
+                client.get(address).raise_for_status()
+            except httpx.HTTPError as error:
+                found.append(f"{address}: {error}")
+    return found
+
+
 def _zensical(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).with_name("zensical")), *arguments]
 
@@ -98,7 +112,11 @@ def _finish(folder: Path) -> None:
 
 
 def _named_navigation(page: str) -> str:
-    """Name each part of the navigation by its title, because the theme names it by a label that may have no text."""
+    """Name each part of the navigation by its title, because the theme names it by a label that may have no text.
+
+    The path above a page is a navigation, too, with the name of the whole one.
+    """
+    page = page.replace('class="md-path" aria-label="Navigation"', 'class="md-path" aria-label="Path"')
     titled = re.sub(r'class="md-nav__title" for="(__nav_[\d_]+)"', r'\g<0> id="\1_title"', page)
     return re.sub(r'aria-labelledby="(__nav_[\d_]+)_label"', r'aria-labelledby="\1_title"', titled)
 
