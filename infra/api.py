@@ -64,7 +64,7 @@ class Api(Construct):
         self.api = apigateway.HttpApi(
             self,
             "Http",
-            description="fenceline: lib/fenceline/API.md",
+            description="fenceline: GET /docs shows the contract",
             create_default_stage=False,
             default_authorizer=authorizer,
             default_integration=targets["admin"],

@@ -159,7 +159,7 @@ class RegionalStack(cdk.Stack):
         # commits forgets individual acknowledgements, and so deletes the items of their ranges.
         settles = store.deletes_items("acknowledged")
         return {
-            # Creates a topic's object where one is missing, before it acknowledges (DESIGN.md, "Topic objects").
+            # Creates a topic's object where one is missing, before it acknowledges (protocol, "Topic objects").
             "produce": [
                 *store.reads("log", "state", "topic"),
                 *store.creates("log", "topic"),

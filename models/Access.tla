@@ -1,6 +1,6 @@
 ------------------------------- MODULE Access -------------------------------
 (* Who may write to a partition: claims, their markers, appends with and without a session, reconnections, severing.
-   DESIGN.md: "Exclusive access (PIP-68)"; of "Ownership (Single Reader/Writer)": "Severing", "The list of what is to be
+   Protocol: "Exclusive access (PIP-68)"; of "Ownership (Single Reader/Writer)": "Severing", "The list of what is to be
    fenced", "Fences". Invariants I8 and I9, and promise 3: a single writer.
 
    Read the algorithm like a program. Each branch of an `either` is one step, and any of them may come next. The actors

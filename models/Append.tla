@@ -1,6 +1,6 @@
 ------------------------------- MODULE Append -------------------------------
 (* How one partition is appended to, trimmed and collected, by processes that may be frozen at any point for any time.
-   DESIGN.md: "Append", "The checkpoint", "The log start", "When objects may go"; invariants I1 to I7.
+   Protocol: "Append", "The checkpoint", "The log start", "When objects may go"; invariants I1 to I7.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a
    process may be frozen, for any time, or die (then it takes no more steps). Where more than one thing may happen next,

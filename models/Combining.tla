@@ -1,6 +1,6 @@
 ----------------------------- MODULE Combining -----------------------------
 (* How one create commits the batches of many processes: offers, the round, and the segment that lists offers.
-   DESIGN.md: "Combining"; invariant I16, and I7 for offers.
+   Protocol: "Combining"; invariant I16, and I7 for offers.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most, except `ReadRound` and
    the reads of `Wait`, which say why more calls make no difference. Between two labels a process may be frozen, for any

@@ -1,6 +1,6 @@
 -------------------------------- MODULE Once --------------------------------
 (* How one request ends several transactions at once, and raises the version of its application with them.
-   DESIGN.md: "Several transactions", "Once"; invariants I26 and I27. The markers and cursors of each transaction are in
+   Protocol: "Several transactions", "Once"; invariants I26 and I27. The markers and cursors of each transaction are in
    Transaction.tla.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a

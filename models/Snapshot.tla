@@ -1,19 +1,19 @@
 ------------------------------ MODULE Snapshot ------------------------------
 (* How a topic lives in several regions: records are pulled from region to region, a snapshot shows one region which
    offsets of the others lie behind one of its own, and by snapshots a subscription's cursor moves in all of them.
-   DESIGN.md: "Own numbers and positions", "Pulling", "Snapshots", "Cursors in several regions"; invariants I17, I18,
+   Protocol: "Own numbers and positions", "Pulling", "Snapshots", "Cursors in several regions"; invariants I17, I18,
    I20, I21 and I22.
 
-   There are three regions, and one partition in each. As in DESIGN, a asks for snapshots, and then sends UPDATEs. The
-   region that DESIGN calls x, which answers, is b or c. Each of the three is an origin o. (`--deep` lets more than one
-   region ask.)
+   There are three regions, and one partition in each. As in the protocol, a asks for snapshots, and then sends UPDATEs.
+   The region that the protocol calls x, which answers, is b or c. Each of the three is an origin o. (`--deep` lets more
+   than one region ask.)
 
    Read the algorithm like a program. Each region is a process. In each step it appends one segment to its log, judged
    by the log below it (Append.tla shows that this is so, whichever of its functions are frozen, or die). All delays,
    cuts and orders are tried, because any region, and any link, may do nothing for any time.
 
    A log is a sequence of entries, and an offset is how many entries lie below. The state at a log's end is folded in the
-   step that appends, as the code folds it: `taken` (DESIGN's `origins`), `asked`, `unanswered`, `snapshots`.
+   step that appends, as the code folds it: `taken` (the protocol's `origins`), `asked`, `unanswered`, `snapshots`.
 
    Left out: transactions and aborted records, so every appended record is committed; sizes and several batches in a
    segment; scan notes and leases, which save work; a suspended region's records from a third one (I19); batches that are

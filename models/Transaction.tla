@@ -1,7 +1,7 @@
 ---------------------------- MODULE Transaction ----------------------------
 (* How a transaction ends, and what comes late to it: its item (the coordinator), the partitions and the cursor that it
    writes to, and processes that may be frozen at any point for any time.
-   DESIGN.md: "The state machine", "Admission", "Ending a transaction", "Offsets in a transaction", "In the fold";
+   Protocol: "The state machine", "Admission", "Ending a transaction", "Offsets in a transaction", "In the fold";
    invariants I10 to I15. Several transactions at once, and `once`, are in Once.tla.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a

@@ -1,1 +1,1 @@
-"""The protocol of DESIGN.md in a model checker. README.md says how to read and run it."""
+"""The protocol in a model checker. README.md says how to read and run it."""

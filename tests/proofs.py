@@ -16,11 +16,11 @@ from models.runner import HERE as MODELS_FOLDER
 from tests.simulation.crash.matrix import ALL_OPERATIONS
 from tests.simulation.crash.rows import rows_of_design
 from tests.simulation.scenarios import all_guards
+from tests.support.law import INVARIANTS
 from tests.support.readme import ROOT
 
 TITLE = "## What is proved, and by what\n"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-DESIGN = (ROOT / "lib/fenceline/DESIGN.md").read_text()
 
 # Files with tests that are marked ``prove``, and what CI proves of the same.
 AT_NIGHT = {
@@ -165,10 +165,10 @@ def _table(columns: str, rows: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def _invariants() -> Iterator[str]:
-    stated = sorted(set(re.findall(r"^- \*\*(I\d+)\*\* ", DESIGN, re.MULTILINE)), key=lambda name: int(name[1:]))
+    stated = sorted(INVARIANTS, key=lambda name: int(name[1:]))
     cited = _citations()
     modelled = {name: [model for model in MODELS if name in _modelled(model)] for name in stated}
-    yield "**Invariants** (DESIGN.md). CI runs all of these tests and models, and `make simulate` more seeds.\n"
+    yield "**Invariants** of the protocol. CI runs all of these tests and models, and `make simulate` more seeds.\n"
     rows = ((name, ", ".join(cited[name]), ", ".join(modelled[name]) or "–") for name in stated)
     yield from _table("| invariant | folders of `tests/` that cite it | models |", rows)
 
@@ -183,7 +183,7 @@ def _citations() -> dict[str, list[str]]:
 
 
 def _modelled(model: str) -> set[str]:
-    """Return the invariants of DESIGN.md that a model's invariants are named for."""
+    """Return the invariants of the protocol that a model's invariants are named for."""
     checked = (MODELS_FOLDER / f"{model}.cfg").read_text().partition("INVARIANTS\n")[2].partition("CHECK_")[0]
     return set(re.findall(r"\bI\d+", checked.replace("_", " ")))
 
@@ -213,7 +213,7 @@ def _crashes() -> Iterator[str]:
     yield from (f"- `{row.replace('`', '')}`" for row in rows_of_design())
     names = "; ".join(operation.name for operation in ALL_OPERATIONS)
     yield f"\nThe {len(ALL_OPERATIONS)} operations:\n\n```text\n{fill(names, 120)}\n```\n"
-    yield 'Spark\'s crashes have a table of their own (DESIGN.md, "Exactly once on Spark"), which names the tests.\n'
+    yield 'Spark\'s crashes have a table of their own (protocol, "Exactly once on Spark"), which names the tests.\n'
 
 
 def _night() -> Iterator[str]:

@@ -11,7 +11,7 @@ Public, and kept as they are:
 
 - The command line ``fenceline``: commands, options, exit codes, and what ``--json`` prints.
 
-- The HTTP API, as API.md states it.
+- The HTTP API, as the contract states it.
 
 - The format ``fenceline`` on Spark, and ``fenceline_spark.jobs``.
 

@@ -12,7 +12,7 @@ The tree::
 
 Rule: a leaf fixes three things: its wire code, its HTTP status, and what the caller does next. ``fix`` and ``retry``
 *promise* that this request wrote no record. In doubt the step is ``check``. ``TABLE`` holds every leaf by its code. The
-server makes problem documents from it, and the client makes the same exceptions from those (API.md, "Errors").
+server makes problem documents from it, and the client makes the same exceptions from those (contract, "Errors").
 
 Not here: what a store can answer; see ``ports``.
 """
@@ -45,7 +45,7 @@ class FencelineError(Exception):
 
     Args:
         detail: One sentence in lower case, with ``key=value`` last: what happened, and what to do.
-        extra: The members that API.md names beside ``code`` for this error, by their wire names.
+        extra: The members that the contract names beside ``code`` for this error, by their wire names.
     """
 
     code: ClassVar[str]

@@ -1,6 +1,6 @@
 """The limits of the system, in one place ("Limits").
 
-Rule: a limit that clients see is also in API.md. Units are in the names.
+Rule: a limit that clients see is also in the contract. Units are in the names.
 
 Not here: where a limit is enforced.
 """
@@ -79,7 +79,7 @@ STATE_SEGMENTS_MAX = 2_000  # read in one request for an object under state/
 STATE_REQUEST_MS = 5_000  # spent in one request on an object under state/
 # I6. Longer than a look is young: ITEM_AGE_MS_MAX. model: Append, "grace is longer"
 GC_GRACE_MS = 3_600_000
-URL_MS = 3_600_000  # for which a segment's URL works; API.md promises ten minutes
+URL_MS = 3_600_000  # for which a segment's URL works; the contract promises ten minutes
 POLL_FIRST_MS = 50
 POLL_LAST_MS = 1_000
 POLLS_OF_A_PROCESS_MAX = 1_984  # held at once by a local server, each in a thread

@@ -149,7 +149,7 @@ def keyed(separator: bytes) -> Parse:
 
 
 def json_line(line: bytes) -> Record:
-    """Parse a record as API.md "Produce" and ``consume --format json`` write it.
+    """Parse a record as the contract's "Produce" and ``consume --format json`` write it.
 
     Key, value and header values are text, or base64 where the line has ``"encoding": "base64"``.
     """

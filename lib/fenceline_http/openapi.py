@@ -1,7 +1,7 @@
 """The served OpenAPI 3.1 document, made of the routes and of the table of errors.
 
 Rule: nothing is said twice. A route says what is particular to it, an error's status and members come from
-`errors.TABLE`, and tests hold the whole against API.md.
+`errors.TABLE`, and tests hold the whole against the contract.
 """
 
 from __future__ import annotations

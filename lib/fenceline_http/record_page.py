@@ -1,7 +1,8 @@
 """A page of records as JSON, cut so that it passes the gateway.
 
-Rule: the JSON stays below 4 MiB, and ``position`` is that of the first record cut off (API.md, "Read"). The whole page
-is in base64 if a record before the cut has bytes that are not UTF-8, or if a single record is larger than the bound.
+Rule: the JSON stays below 4 MiB, and ``position`` is that of the first record cut off (contract, "Read"). The whole
+page is in base64 if a record before the cut has bytes that are not UTF-8, or if a single record is larger than the
+bound.
 """
 
 from __future__ import annotations

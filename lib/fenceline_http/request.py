@@ -60,7 +60,7 @@ def topic_name(name: str) -> str:
 def match(segments: Sequence[str], path: str) -> dict[str, str] | None:
     """Return the parameters that ``path`` gives to a route of these segments, legal or not; None for another path.
 
-    An illegal topic name is an unknown topic, not an unknown path (API.md, "Form of requests").
+    An illegal topic name is an unknown topic, not an unknown path (contract, "Form of requests").
     """
     given = path.split("/")
     if len(given) != len(segments):

@@ -1,8 +1,8 @@
 """Results as responses: status, headers in lower case, body.
 
-Rule: the names of members and the statuses are those of API.md, and nothing is decided here. Errors become responses by
-`problem` alone. The types of results are imported for type checkers only, so that a cold start imports no other
-function's results.
+Rule: the names of members and the statuses are those of the contract, and nothing is decided here. Errors become
+responses by `problem` alone. The types of results are imported for type checkers only, so that a cold start imports no
+other function's results.
 """
 
 from __future__ import annotations

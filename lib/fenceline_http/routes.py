@@ -1,7 +1,7 @@
 """The route table: every path that is served, with its methods.
 
 Rule: a route is declared once, in `operations`. The first word of its handler is the Lambda function that serves it.
-The deployed API, the local server and the OpenAPI document are made of this table. Paths are written as in API.md.
+The deployed API, the local server and the OpenAPI document are made of this table. Paths are as in the contract.
 """
 
 from __future__ import annotations

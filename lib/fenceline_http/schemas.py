@@ -2,7 +2,7 @@
 
 Rule: a schema that one operation alone has is declared beside it, in `operations`.
 
-Not here: what a schema cannot state, such as which members go together; API.md states it.
+Not here: what a schema cannot state, such as which members go together; the contract states it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _RECORD_ERRORS = {
 }
 _OF_MEMBER = {"transactional_id": STRING}  # where several transactions end together
 _GENERATION = {"resource": STRING, "generation": integer()}
-# The members of a problem document beside those that all have: required and optional (API.md, "Errors").
+# The members of a problem document beside those that all have: required and optional (contract, "Errors").
 EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "INVALID_REQUEST": ({}, {"field": STRING}),
     "INVALID_RECORD": (_RECORD_ERRORS, {}),

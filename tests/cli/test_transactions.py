@@ -48,7 +48,7 @@ def asked(wire):
 
 
 def store(wire, name, state, producer_id, producer_epoch, *places, age_ms=AGE_MS, expires_in_ms=None):
-    """Write a transactional id, and return it as API.md shows it. One with a state that is open began ``age_ms`` ago.
+    """Write a transactional id, and return it as the contract shows it. One that is open began ``age_ms`` ago.
 
     Args:
         expires_in_ms: Its extension, counted from its time-out.

@@ -1,4 +1,4 @@
-"""What API.md promises, seen from outside by the Python client: in memory, on moto, on `fenceline dev`, deployed."""
+"""The contract, seen from outside by the Python client: in memory, on moto, on `fenceline dev`, deployed."""
 
 from __future__ import annotations
 

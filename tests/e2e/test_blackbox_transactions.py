@@ -1,4 +1,4 @@
-"""Transactions seen from outside, by requests as API.md has them: in memory, on moto, on `fenceline dev`, deployed.
+"""Transactions seen from outside, by the contract's requests: in memory, on moto, on `fenceline dev`, deployed.
 
 Rule: this module runs before ``test_deployed``, whose last test destroys the region. Where a test waits for a time-out,
 a slow machine may miss it before the test's requests are through. Then the test begins again with a longer one.

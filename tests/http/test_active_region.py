@@ -1,4 +1,4 @@
-"""API.md, "Subscriptions (consumer groups)": the region in which a subscription should be read."""
+"""Contract, "Subscriptions (consumer groups)": the region in which a subscription should be read."""
 
 from __future__ import annotations
 

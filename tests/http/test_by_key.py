@@ -1,4 +1,4 @@
-"""API.md, "Produce", by key: each record in the partition where a Kafka producer would put it."""
+"""Contract, "Produce", by key: each record in the partition where a Kafka producer would put it."""
 
 from __future__ import annotations
 

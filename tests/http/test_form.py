@@ -1,4 +1,4 @@
-"""API.md, "Form of requests" and "Errors": each row a case, through the handlers."""
+"""Contract, "Form of requests" and "Errors": each row a case, through the handlers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Several transactions that end at once, ``once`` and extensions, through the handlers.
 
-API.md, "Several transactions", "Once", "Extending".
+Contract, "Several transactions", "Once", "Extending".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every list comes in pages that pass the gateway, and all pages together are the whole list (API.md, "Lists")."""
+"""Every list comes in pages that pass the gateway, and all pages together are the whole list (contract, "Lists")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API.md, "Ownership", and reading as a group, through the handlers."""
+"""Contract, "Ownership", and reading as a group, through the handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API.md, "Produce", through the handlers."""
+"""Contract, "Produce", through the handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API.md, "Read", through the handlers."""
+"""Contract, "Read", through the handlers."""
 
 from __future__ import annotations
 

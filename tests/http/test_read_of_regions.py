@@ -1,4 +1,4 @@
-"""Segments of one origin, and records with identities, through the handlers (API.md, "Read")."""
+"""Segments of one origin, and records with identities, through the handlers (contract, "Read")."""
 
 from __future__ import annotations
 

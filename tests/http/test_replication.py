@@ -1,4 +1,4 @@
-"""API.md, "Regions", through the handlers: the form of each answer, and each refusal."""
+"""Contract, "Regions", through the handlers: the form of each answer, and each refusal."""
 
 from __future__ import annotations
 

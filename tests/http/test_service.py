@@ -1,4 +1,4 @@
-"""The service itself, and that API.md, the routes, the table of errors and the served document are one."""
+"""The service itself, and that the contract, the routes, the table of errors and the served document are one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
 import jsonschema
 import pytest
 from openapi_spec_validator import validate
 
-import fenceline
 from fenceline import errors
 from fenceline.settings import Settings
 from fenceline_http import openapi, schemas
@@ -22,23 +20,7 @@ from fenceline_http.dispatch import handler_of
 from fenceline_http.request import match
 from fenceline_http.routes import FUNCTIONS, ROUTES
 from tests.support.http_events import DOCUMENT, call
-
-API = (files(fenceline) / "API.md").read_text()
-SERVED = (
-    "Topics",
-    "Produce",
-    "Read",
-    "Sessions and producers",
-    "Ownership",
-    "Producer ids, coordinators, transactions",
-    "Subscriptions (consumer groups)",
-    "Regions",
-    "Service",
-)
-
-
-def section(title: str) -> str:
-    return re.split(r"^## ", API.split(f"\n## {title}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+from tests.support.law import CONTRACT
 
 
 def routes_of(text: str) -> set[tuple[str, str]]:
@@ -66,7 +48,7 @@ def test_no_pattern_of_the_document_names_a_surrogate() -> None:
 
 
 def test_the_document_has_exactly_the_paths_of_the_contract() -> None:
-    promised = set().union(*(routes_of(section(title)) for title in SERVED))
+    promised = set().union(*map(routes_of, CONTRACT.values()))
     documented = {(method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item}
     assert promised == documented == {(route.method, route.path) for route in ROUTES}
     assert len(promised) == 65
@@ -97,7 +79,7 @@ def test_no_two_routes_take_the_same_request() -> None:
 def error_rows() -> dict[str, tuple[int, str, set[str]]]:
     rows = {}
     for codes, status, step, extra in re.findall(
-        r"^\| (.+?) \| (\d+) \| (\w+) \|(.*)\|$", section("Errors"), re.MULTILINE
+        r"^\| (.+?) \| (\d+) \| (\w+) \|(.*)\|$", CONTRACT["errors"], re.MULTILINE
     ):
         names = {name.split(":")[0] for name in re.findall(r"`([a-z_]+)[`:]", extra)} - {"detail"}
         for code in re.findall(r"[A-Z][A-Z_]{4,}", re.sub(r"\(.*?\)", "", codes)):
@@ -118,7 +100,7 @@ def test_the_table_of_errors_is_that_of_the_contract() -> None:
 
 
 def test_the_errors_that_name_a_partition_are_those_of_the_contract() -> None:
-    paragraph = section("Errors").partition("An error names its place.")[2].partition("\n\n")[0]
+    paragraph = CONTRACT["errors"].partition("An error names its place.")[2].partition("\n\n")[0]
     assert set(re.findall(r"`([A-Z_]+)`", paragraph)) == errors.PLACED
     for code in errors.TABLE:
         properties = DOCUMENT["components"]["schemas"][code]["properties"]

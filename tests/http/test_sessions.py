@@ -1,4 +1,4 @@
-"""API.md, "Sessions and producers", over HTTP: shapes, statuses, forms, and whose session it is."""
+"""Contract, "Sessions and producers", over HTTP: shapes, statuses, forms, and whose session it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API.md, "Subscriptions (consumer groups)", through the handlers."""
+"""Contract, "Subscriptions (consumer groups)", through the handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API.md, "Topics", trims, compactions and producer ids, through the handlers."""
+"""Contract, "Topics", trims, compactions and producer ids, through the handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at transactions through the handlers, what ends them unasked, and what hangs (API.md, "Looks", "Time-outs")."""
+"""Looks at transactions, what ends them unasked, what hangs, through the handlers (contract, "Looks", "Time-outs")."""
 
 from __future__ import annotations
 

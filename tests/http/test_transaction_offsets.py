@@ -1,4 +1,4 @@
-"""Offsets of a group in a transaction, through the handlers (API.md, "Offsets" of transactions, "Subscriptions")."""
+"""Offsets of a group in a transaction, through the handlers (contract, "Offsets" of transactions, "Subscriptions")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactional ids and applications have a principal: others are refused, operators are not (API.md, "Principals")."""
+"""Transactional ids and applications have principals: others are refused, operators not (contract, "Principals")."""
 
 from __future__ import annotations
 

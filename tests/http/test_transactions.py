@@ -1,6 +1,6 @@
 """Transactions through the handlers: their producers, what they add, how they end.
 
-API.md, "Producer ids, coordinators, transactions".
+Contract, "Producer ids, coordinators, transactions".
 """
 
 from __future__ import annotations

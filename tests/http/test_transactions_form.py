@@ -1,4 +1,4 @@
-"""The form of requests in transactions (API.md, "Form" of transactions): each row a case, through the handlers.
+"""The form of requests in transactions (contract, "Form" of transactions): each row a case, through the handlers.
 
 Rule: no case here begins a transaction, and none reaches a store.
 """

@@ -1,4 +1,4 @@
-"""The names that models, code, DESIGN.md and the models' page share: of invariants, guards, and what falls."""
+"""The names that models, code, protocol and the models' page share: of invariants, guards, and what falls."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from models.bounds import MODELS
 from models.runner import HERE, comment_of
+from tests.support.law import INVARIANTS, PROTOCOL
 
 ROOT = Path(__file__).parents[2]
-DESIGN = (ROOT / "lib/fenceline/DESIGN.md").read_text()
 PAGE = (HERE / "README.md").read_text()
 CODE = "\n".join(path.read_text() for top in ("lib", "functions") for path in sorted((ROOT / top).rglob("*.py")))
-STATED = sorted(set(re.findall(r"^- \*\*(I\d+)\*\* ", DESIGN, re.MULTILINE)), key=lambda name: int(name[1:]))
+STATED = sorted(INVARIANTS, key=lambda name: int(name[1:]))
 IN_CODE = re.compile(r'\bmodel: (\w+), "([^"]+)"')
-IN_DESIGN = re.compile(r'\(model:\s+(\w+),\s+"([^"]+)"\)')
+IN_PROTOCOL = re.compile(r'\(model:\s+(\w+),\s+"([^"]+)"\)')
 
 
 def source(model: str) -> str:
@@ -58,8 +58,8 @@ def test_each_guard_of_a_model_is_in_the_code_and_the_other_way_round() -> None:
     assert named - guards() == set()
 
 
-def test_design_names_each_guard_where_it_states_the_rule_and_no_other() -> None:
-    named = {(model, " ".join(guard.split())) for model, guard in IN_DESIGN.findall(DESIGN)}
+def test_the_protocol_names_each_guard_where_it_states_the_rule_and_no_other() -> None:
+    named = {(model, " ".join(guard.split())) for model, guard in IN_PROTOCOL.findall("\n".join(PROTOCOL.values()))}
     assert guards() - named == set()
     assert named - guards() == set()
 

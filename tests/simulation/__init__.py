@@ -9,7 +9,7 @@ A scenario (``harness.scenario.Scenario``) says what its seeds draw, how they ar
 ``scenarios`` has the table of all. ``test_guards`` declares a scenario's guards (``harness.guards``): a seed finds each
 one that is switched off.
 
-Where each invariant of DESIGN.md, "Invariants", is checked:
+Where each invariant of the protocol, "Invariants", is checked:
 
 - I1: ``log.scenario.judge``. Each object is as it was created, or was deleted.
 

@@ -14,5 +14,5 @@
 12. ``s12_region_lost``: a region is lost: what is there then, what is not, and what comes back.
 
 Rule: these files import ``fenceline``, ``fenceline_testing``, pytest and the standard library, and no private name.
-``test_story.py`` holds that, and that each quotation is what DESIGN.md says.
+``test_story.py`` holds that, and that each quotation is what the protocol says.
 """

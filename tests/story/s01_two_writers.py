@@ -3,7 +3,7 @@
 Think of a bank's ledger. Each withdrawal is decided from the balance that the log gives by now. If both
 withdrawals were appended, the second one would be decided from a balance that is no longer true.
 
-DESIGN.md, promise 2: "An append that names its expected offset lands exactly there or nowhere (KIP-27)."
+Protocol, promise 2: "An append that names its expected offset lands exactly there or nowhere (KIP-27)."
 
 A reader learns: name the offset that you expect; if you lose the race, read, decide again, and try again.
 """

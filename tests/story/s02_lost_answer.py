@@ -3,7 +3,7 @@
 The sender cannot tell this from a request that never arrived. If it sends the payment again, the payment may be in the
 log twice. If it does not, the payment may be missing.
 
-DESIGN.md, promise 4: "A retried batch is stored once (idempotent producer)."
+Protocol, promise 4: "A retried batch is stored once (idempotent producer)."
 
 A reader learns: a batch with a producer id and a sequence can be sent again safely, and the client does so by itself.
 """

@@ -3,7 +3,7 @@
 A reader must not see a record that is gone the next time, nor pass over one that appears later below its position. Both
 would let two readers of one log come to different results.
 
-DESIGN.md, I2: "Segments are contiguous: each begins where the previous one ended."
+Protocol, I2: "Segments are contiguous: each begins where the previous one ended."
 
 A reader learns: offsets have no holes, and what one reader has read, each later reader reads at the same offset.
 """

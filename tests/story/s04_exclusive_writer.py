@@ -3,7 +3,7 @@
 Without brokers there is no process that could keep a list of leaders. The log keeps it: a grant is a marker in the log,
 and raises the topic's epoch, which every later batch carries.
 
-DESIGN.md, I8: "Topic epochs never decrease along the log; within one epoch there is one exclusive session."
+Protocol, I8: "Topic epochs never decrease along the log; within one epoch there is one exclusive session."
 
 A reader learns: ``Exclusive`` is refused while another one has access; ``WaitForExclusive`` queues for it (PIP-68).
 """

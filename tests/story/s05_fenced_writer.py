@@ -3,7 +3,7 @@
 Another process takes over and writes. Then the first one goes on. It does not know that time has passed, and its
 request, which was already on its way, arrives now. This late write is what a lock with a lease alone cannot prevent.
 
-DESIGN.md, promise 3: "Once a producer has lost exclusive access, nothing it sends ever enters the log."
+Protocol, promise 3: "Once a producer has lost exclusive access, nothing it sends ever enters the log."
 
 A reader learns: ``ExclusiveWithFencing`` takes over at once, and the log itself refuses the one that was replaced.
 """

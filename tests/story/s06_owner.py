@@ -3,7 +3,7 @@
 Each start gets a higher number, its generation. The start before it may still run, because its machine could not be
 asked to stop it. It may even come back later, when a machine that was thought lost is plugged in again.
 
-DESIGN.md, I9: "Clocks decide when to *try* (leases, time-outs). The log decides who *wins*."
+Protocol, I9: "Clocks decide when to *try* (leases, time-outs). The log decides who *wins*."
 
 A reader learns: a higher generation takes a resource at once, without waiting for a lease. A lower one is refused.
 """

@@ -2,7 +2,7 @@
 
 A program may fail between the two. And a reader may look just when the first one is there and the second is not.
 
-DESIGN.md, promise 4: "A `read_committed` reader that is shown one record of a transaction will be shown all of them"
+Protocol, promise 4: "A `read_committed` reader that is shown one record of a transaction will be shown all of them"
 
 A reader learns: write both in one transaction, and read with ``isolation="read_committed"`` (KIP-98).
 """

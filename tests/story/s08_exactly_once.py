@@ -3,7 +3,7 @@ r"""A worker reads numbers, and writes the square of each. It dies between the s
 The next worker begins where the noted position is. It reads the same number again, and writes the square again. Had the
 first worker noted its position first, then the square would be missing instead.
 
-DESIGN.md, I10: "One write decides a transaction (Ongoing → Prepare\*)."
+Protocol, I10: "One write decides a transaction (Ongoing → Prepare\*)."
 
 A reader learns: send the output and the input's offset in one transaction; then every input has exactly one effect.
 """

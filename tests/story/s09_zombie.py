@@ -3,7 +3,7 @@
 Such a zombie has a transaction open, and all that it needs to commit it. If it could, the work would be done twice:
 once by the zombie, and once by the worker that took its place.
 
-DESIGN.md, I11: "Where the state has a producer at e, no transaction of it below e is open."
+Protocol, I11: "Where the state has a producer at e, no transaction of it below e is open."
 
 A reader learns: a transactional id names a share of the work. Each start of it fences every start before (KIP-890).
 """

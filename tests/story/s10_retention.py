@@ -3,7 +3,7 @@
 A reader that was away for too long must learn that records are missing. It must not go on at a later record, as if
 nothing had been before it. And no later record may get an offset that another one had.
 
-DESIGN.md, I4: "the end of a read and a 416 are answered only from a *verified tail*."
+Protocol, I4: "the end of a read and a 416 are answered only from a *verified tail*."
 
 A reader learns: ``earliest`` begins at the log start; an offset below it is refused, with the bounds that hold now.
 """

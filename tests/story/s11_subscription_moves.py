@@ -3,7 +3,7 @@
 The same records have other offsets there, because each region appends what it pulls to a log of its own. So a position
 of one region means nothing in the other one. Both regions keep in their logs what they need to translate it.
 
-DESIGN.md, promise 6: "It goes on close to where it left off, repeating a few records and losing none (PIP-33)."
+Protocol, promise 6: "It goes on close to where it left off, repeating a few records and losing none (PIP-33)."
 
 A reader learns: create the subscription as replicated, and read it by
 ``fenceline.subscribe_with_failover`` with all regions.

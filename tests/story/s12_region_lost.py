@@ -3,7 +3,7 @@
 What it had acknowledged is safe on its own object storage. But what the other region has not pulled yet is there alone,
 until it comes back. Meanwhile the other region must neither wait for it nor fail because of it.
 
-DESIGN.md, I25: "No produce, read, claim or acknowledgement waits for another region, or fails because of one."
+Protocol, I25: "No produce, read, claim or acknowledgement waits for another region, or fails because of one."
 
 A reader learns: replication is asynchronous. The other region has all up to some record, and catches up later.
 """

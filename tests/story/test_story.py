@@ -1,4 +1,4 @@
-"""The stories keep their rule: twelve in order, public names alone, and a quotation that is DESIGN.md's own words."""
+"""The stories keep their rule: twelve in order, public names alone, and a quotation of the protocol, word for word."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ import pytest
 
 import fenceline
 import tests.story
+from tests.support.law import INVARIANTS, PROMISES, plain
 
-ROOT = Path(__file__).parents[2]
 STORIES = sorted(Path(__file__).parent.glob("s[0-9][0-9]_*.py"))
 ALLOWED = {"fenceline", "fenceline_testing", "pytest"} | sys.stdlib_module_names
-QUOTED = re.compile(r'DESIGN\.md, (I\d+|promise \d): "(.+?)"\n', re.DOTALL)
+QUOTED = re.compile(r'Protocol, (I\d+|promise \d): "(.+?)"\n', re.DOTALL)
 LINES_MAX = 60
-
-
-def plain(text: str) -> str:
-    """Return ``text`` without the marks of Markdown and the breaks of lines."""
-    return " ".join(re.sub(r"[*`\\]", "", text).split())
 
 
 def test_they_are_twelve_and_the_package_lists_them_in_order() -> None:
@@ -51,11 +46,5 @@ def test_a_story_uses_only_what_is_public_and_is_short(story: Path) -> None:
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.stem)
 def test_a_story_quotes_one_invariant_or_promise_word_for_word(story: Path) -> None:
     [(name, quoted)] = QUOTED.findall(ast.get_docstring(ast.parse(story.read_text())) or "")
-    design = (ROOT / "lib/fenceline/DESIGN.md").read_text()
-    if name.startswith("promise"):
-        begin, end = rf"^{name.removeprefix('promise ')}\. \*\*", r"^(?:\d\. |## )"
-    else:
-        begin, end = rf"^- \*\*{name}\*\* ", r"^(?:- \*\*I|### )"
-    found = re.search(rf"{begin}(.+?)(?={end})", design, re.DOTALL | re.MULTILINE)
-    assert found is not None
-    assert plain(quoted) in plain(found[1])
+    stated = PROMISES[name.removeprefix("promise ")] if name.startswith("promise") else INVARIANTS[name]
+    assert plain(quoted) in plain(stated)

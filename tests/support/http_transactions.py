@@ -1,4 +1,4 @@
-"""Transactions over HTTP: a producer with a transactional id, as a caller that speaks API.md would write it.
+"""Transactions over HTTP: a producer with a transactional id, as a caller that speaks the contract would write it.
 
 Rule: nothing here retries, and every answer is the test's to judge.
 """

@@ -26,7 +26,14 @@ MODULES = [
 GROUND = [*sorted((ROOT / "lib/fenceline").glob("*.py")), ROOT / "app.py"]
 PAGES = sorted(
     page
-    for folder in (ROOT, ROOT / "models", ROOT / "lib/fenceline", ROOT / "lib/fenceline_spark", ROOT / "infra")
+    for folder in (
+        ROOT,
+        ROOT / "models",
+        ROOT / "lib/fenceline_spark",
+        ROOT / "infra",
+        ROOT / "docs/protocol",
+        ROOT / "docs/reference/http",
+    )
     for page in folder.glob("*.md")
 )
 
@@ -36,7 +43,7 @@ def found_in(path: Path) -> list[str]:
     return [f"{path.relative_to(ROOT)}:{line}: {found}" for line, found in judge(path.read_text())]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_sentences_of_a_page_name_their_actors(page: Path) -> None:
     assert found_in(page) == []
 

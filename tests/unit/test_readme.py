@@ -13,9 +13,10 @@ import fenceline
 from fenceline.model.record import Record
 from fenceline_testing.service import in_memory
 from tests.servers.install import AWS_CDK
+from tests.support.law import PROTOCOL
 from tests.support.readme import COMMANDS, PYTHON, ROOT, TEXT, commands_of
 
-PROMISES_PAGE = (ROOT / "lib" / "fenceline" / "PROMISES.md").read_text()
+PROMISES_PAGE = PROTOCOL["promises"]
 NAMED = sorted(set(re.findall(r"`(tests/[^`]*\.py[^`]*)`", TEXT + PROMISES_PAGE)))
 LINKED = sorted(set(re.findall(r"\]\(([^)]+)\)", TEXT)))
 PROMISES = PROMISES_PAGE.partition("| promise | shown by |")[2].partition("\n\n")[0].strip().splitlines()[1:]

@@ -1,4 +1,4 @@
-"""Fences: the markers that end the write access of a severed session, in each partition (DESIGN.md, "Fences").
+"""Fences: the markers that end the write access of a severed session, in each partition (protocol, "Fences").
 
 Rule: severing is one write, which lists in the session's item the access that is still to be fenced. A request that
 finds a severed session with such a list fences all of it before it answers, and so does the sweeper. Then the list is

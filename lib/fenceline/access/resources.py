@@ -2,7 +2,7 @@
 
 Rule: a resource ``topic/partition`` whose partition exists when it is claimed belongs to that incarnation of the topic.
 Its item is among that partition's items, and is deleted with them. Any other string is a lock, and guards nothing, even
-if such a topic is created later (DESIGN.md, "Ownership (Single Reader/Writer)").
+if such a topic is created later (protocol, "Ownership (Single Reader/Writer)").
 
 Not here: the decision which session owns a resource (``ownership.decision``).
 """
@@ -48,7 +48,7 @@ class Resource:
 
     @property
     def is_write_access(self) -> bool:
-        """Return True if owning the resource is exclusive access to a partition (DESIGN.md, "Write access by own")."""
+        """Return True if owning the resource is exclusive access to a partition (protocol, "Write access by own")."""
         return self.group is None and not self.is_plain
 
     @property

@@ -1,7 +1,7 @@
 """The rules of write access to a partition: the table of claims, as pure decisions over one item (PIP-68).
 
 Rule: the item names the sessions that were granted access, reserved the next epoch, or wait. The log names the session
-that holds access. Where item and log differ, the higher epoch counts (DESIGN.md, "Exclusive access (PIP-68)").
+that holds access. Where item and log differ, the higher epoch counts (protocol, "Exclusive access (PIP-68)").
 
 Not here: reads, writes and clocks. Which sessions are live is an argument.
 """
@@ -218,7 +218,7 @@ def holders(view: PartitionAccess, liveness: Liveness) -> list[Holder]:
 
 
 def column_of(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> Column:
-    """Return the obstacle to the claimant (DESIGN.md, "Exclusive access (PIP-68)")."""
+    """Return the obstacle to the claimant (protocol, "Exclusive access (PIP-68)")."""
     ticket = claimant.ticket
     ahead = [w for w in view.item.waiting if w.name != claimant.name and (ticket is None or w.ticket < ticket)]
     if not claimant.keeps and any(liveness.is_waiting(waiter) for waiter in ahead):
@@ -242,7 +242,7 @@ class Reconnection(Enum):
 
 
 def reconnection_of(view: PartitionAccess, epoch: int, session_id: str, mode: str) -> Reconnection:
-    """Judge the epoch of a claim that names access which it had (DESIGN.md, "Reconnection")."""
+    """Judge the epoch of a claim that names access which it had (protocol, "Reconnection")."""
     if epoch != view.epoch_in_force:
         # A lower epoch was replaced by a later access. A higher one belongs to an earlier incarnation.
         return Reconnection.FENCED

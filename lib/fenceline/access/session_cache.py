@@ -2,12 +2,12 @@
 
 Rule: the cache only saves a look. The log says whether a session may still write, at exactly the offset of each append.
 A refusal is answered after a fresh look, because the log does not show whether a session was severed or fenced
-(DESIGN.md, "Appends with a session"). An accepted append renews the lease when a third of it is spent, unless another
+(protocol, "Appends with a session"). An accepted append renews the lease when a third of it is spent, unless another
 process has ended that access.
 
 Rule: the end of an exclusive session is written, in its own item and the partition's, before an append without a
 session relies on it (I9). A renewal or a reconnection writes the same items, so only one of the two succeeds
-(DESIGN.md, "Appends without a session").
+(protocol, "Appends without a session").
 
 Not here: the judgement of an append at its offset (``append.checks``), and requests about sessions (``sessions``).
 """

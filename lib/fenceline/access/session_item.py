@@ -2,7 +2,7 @@
 
 Rule: a session is one item, and each change is one conditional write. A session's lease only says when others may *try*
 (I9); the log says what the session's writers may do. Expiry is never written: an expired session is a live one whose
-lease lapsed, and an accepted append of its own, or a reconnection, revives it. Closed and severed are final (DESIGN.md,
+lease lapsed, and an accepted append of its own, or a reconnection, revives it. Closed and severed are final (protocol,
 "Exclusive access (PIP-68)", "Ownership (Single Reader/Writer)", "Fencing").
 
 Not here: reads and writes of the item (``sessions``).
@@ -72,7 +72,7 @@ class OwnedHold:
 
 @dataclass(frozen=True, slots=True)
 class PendingFence:
-    """Write access of a severed session, which a marker has yet to end (DESIGN.md, "Fences")."""
+    """Write access of a severed session, which a marker has yet to end (protocol, "Fences")."""
 
     topic: str
     topic_id: str
@@ -243,7 +243,7 @@ def judge_principal(session: SessionItem | None, session_id: str, principal: str
 
 
 def judge_known(session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
-    """Return the session, live or not, if ``principal`` may use it (DESIGN.md, "Order of judgement").
+    """Return the session, live or not, if ``principal`` may use it (protocol, "Order of judgement").
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: In this order.
@@ -310,7 +310,7 @@ def closed(session: SessionItem, now_ms: int) -> SessionItem:
 
 
 def severed(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session severed, with all its write access to be fenced (DESIGN.md, "Severing").
+    """Return the session severed, with all its write access to be fenced (protocol, "Severing").
 
     Access that was closed, or ended by another process, is fenced, too, because a process that remembers a grant writes
     until a marker is in the log, and that other process may have crashed before its marker. Reserved access needs no
@@ -420,7 +420,7 @@ def _without_over(
     before: SessionItem, session: SessionItem, items: Mapping[tuple[str, int], AccessItem]
 ) -> SessionItem:
     # The session must not forget a hold under which a process could still write, because a request that severs the
-    # session fences only the holds in its item (DESIGN.md, "Lapsed sessions and full items").
+    # session fences only the holds in its item (protocol, "Lapsed sessions and full items").
     if session.holds == before.holds or len(session.holds) <= limits.HOLDS_MAX:
         return session
     known = set(before.holds)
@@ -459,7 +459,7 @@ def bytes_at_end(session: SessionItem) -> int:
     """Return the size of a session's item in the largest form that it may take without growth.
 
     That form has every hold in its longest state, or it is severed, with a fence for each hold. It must stay well below
-    the size that an item may have (DESIGN.md, "Room in items"), so that a write that renews, closes, ends or severs
+    the size that an item may have (protocol, "Room in items"), so that a write that renews, closes, ends or severs
     always fits, and needs no check.
     """
     latest = limits.INT64_MAX  # longer than any time that will be written

@@ -1,4 +1,4 @@
-"""Sessions of clients, each with a lease, because HTTP has no connection (API.md, "Sessions and producers").
+"""Sessions of clients, each with a lease, because HTTP has no connection (contract, "Sessions and producers").
 
 Rule: each change is one conditional write. A heartbeat renews only a live session. A lapsed session comes back only by
 an append of its own that the log accepts, or by a reconnection. A request that finds a severed session finishes its

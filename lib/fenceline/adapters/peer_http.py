@@ -1,4 +1,4 @@
-"""Another region over HTTP: its topics, segments and bodies (API.md, "Read" and "Topics").
+"""Another region over HTTP: its topics, segments and bodies (contract, "Read" and "Topics").
 
 Rule: an answer is believed only if each of its members has the promised type and bounds, and if it names the configured
 region. Otherwise the call ends with ``PeerProblem``, and nothing of the answer is used. A call ends in bounded time,

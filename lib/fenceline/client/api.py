@@ -1,6 +1,6 @@
 """Every request of the service, over one transport. ``Client`` and all that it makes send their requests by it.
 
-Rule: a method is what API.md lets a caller do in one request, returned or raised as transport.py says.
+Rule: a method is what the contract lets a caller do in one request, returned or raised as transport.py says.
 
 Not here: what lives on after its request, such as a producer, a reader or a session.
 """

@@ -1,4 +1,4 @@
-"""A subscriber of several regions, which moves from one to another by itself (API.md, "Regions").
+"""A subscriber of several regions, which moves from one to another by itself (contract, "Regions").
 
 Rule: the subscriber reads in one region at a time, and acknowledges a record only in the region where it was read.
 

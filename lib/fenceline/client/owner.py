@@ -1,4 +1,4 @@
-"""Ownership of resources, kept under a session (DESIGN.md, "Ownership").
+"""Ownership of resources, kept under a session (protocol, "Ownership").
 
 Rule: an owner keeps its resources until it gives them back, or until its session is severed or lapses. When they are
 lost, ``on_severed`` is called once, and none of them is owned any longer.

@@ -17,7 +17,7 @@ import httpx
 from fenceline import errors
 from fenceline.client.masking import masked
 
-# A gateway gives these before a function sees the request (API.md, "Errors").
+# A gateway gives these before a function sees the request (contract, "Errors").
 _BY_GATEWAY: dict[int, type[errors.FencelineError]] = {
     401: errors.UnauthenticatedError,
     403: errors.NotAuthorizedError,

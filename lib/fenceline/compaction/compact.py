@@ -1,6 +1,6 @@
 """Compact: plans a compaction, and puts its view in force while the log goes on (``cleanup.policy``).
 
-DESIGN.md, "Compaction".
+Protocol, "Compaction".
 
 Rule: the files come first, under a name of their own. Then one conditional write moves the pointer in the head, and
 only to a farther horizon. That write is the commit: before it no reader can see the new view, after it no reader needs

@@ -1,6 +1,6 @@
 """The tombstones that a new view may leave out (``delete.retention.ms``, KIP-534).
 
-DESIGN.md, "Tombstones".
+Protocol, "Tombstones".
 
 Rule: a tombstone may go below the greatest horizon that was seen in force ``delete.retention.ms`` ago. A reader that
 began since then began at that horizon, or a later one, and its view has no older value that the tombstone deletes. The

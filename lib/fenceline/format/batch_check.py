@@ -1,4 +1,4 @@
-"""Checks of a record batch as a producer sent it: its form, and one pass over its records (API.md, "Binary").
+"""Checks of a record batch as a producer sent it: its form, and one pass over its records (contract, "Binary").
 
 Rule: a batch from outside is decoded once, to check it. The findings of that pass are kept with the batch, in a
 ``CheckedBatch``. The records of another region's batch must have the same form (``check_taken``).
@@ -40,7 +40,7 @@ _FIELDS = attrgetter("offset", "timestamp", "key", "value", "headers")  # faster
 
 
 def check(body: bytes) -> CheckedBatch:
-    """Check a binary batch as API.md, "Binary", says, in its order, and decode its records once.
+    """Check a binary batch as the contract, "Binary", says, in its order, and decode its records once.
 
     Raises:
         CorruptMessageError: It is damaged, cut short, or its records cannot be decoded within bounds.

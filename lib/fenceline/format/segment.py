@@ -29,7 +29,7 @@ class Replicated:
 
     topic_id: str  # the source's
     next_offset: int  # the source offset to read next
-    count: int  # the own number of the last record taken ("Own numbers")
+    count: int  # the own number of the last record taken ("Own numbers and positions")
     chain: str = ""  # the chain value of the source's segment that holds next_offset - 1; "" if it is not known
 
 

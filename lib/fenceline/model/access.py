@@ -1,6 +1,6 @@
-"""Answers about access: sessions, producers, owned resources (API.md, "Sessions and producers").
+"""Answers about access: sessions, producers, owned resources (contract, "Sessions and producers").
 
-Rule: the fields are those of API.md, and a value never changes: it is what was true when the request was answered.
+Rule: the fields are the contract's, and a value never changes: it is what was true when the request was answered.
 Not here: how access is decided (``access``), and how sessions and producers are stored.
 """
 
@@ -104,7 +104,7 @@ class OwnedResource:
 @Titled("Ownership")
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The owner of a resource; ``session_id`` is ``None`` without one (API.md, "Ownership")."""
+    """The owner of a resource; ``session_id`` is ``None`` without one (contract, "Ownership")."""
 
     resource: ResourceName
     group: GroupName | None

@@ -1,4 +1,4 @@
-"""Replication as HTTP shows it (API.md, "Regions").
+"""Replication as HTTP shows it (contract, "Regions").
 
 Rule: values only; both sides of HTTP use these types.
 
@@ -76,7 +76,7 @@ class PendingSnapshot:
 @Titled("Replication", "A topic in several regions, as the region that was asked sees it.")
 @dataclass(frozen=True, slots=True)
 class ReplicationStatus:
-    """The answer of API.md "replication"."""
+    """The answer of the contract's "replication"."""
 
     region: str
     regions: Sequence[RegionStatus]

@@ -33,7 +33,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A claim of write access (API.md, "Sessions and producers")."""
+    """A claim of write access (contract, "Sessions and producers")."""
 
     access_mode: str  # one of ACCESS_MODES
     partitions: Sequence[int] | None = None

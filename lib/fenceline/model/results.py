@@ -1,8 +1,8 @@
-"""Results of requests to a partition: appends, offsets, segments, pages (API.md, "Produce", "Read").
+"""Results of requests to a partition: appends, offsets, segments, pages (contract, "Produce", "Read").
 
 Rule: both sides of HTTP share these types, so a client loads nothing of the log.
 
-Not here: how each is written as JSON; see API.md.
+Not here: how each is written as JSON; see the contract.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Bounds:
 
 
 class Bounded:
-    """A result with ``bounds``, which have the names of API.md here, too."""
+    """A result with ``bounds``, which have the names of the contract here, too."""
 
     __slots__ = ()
     bounds: Bounds
@@ -49,7 +49,7 @@ class Bounded:
 @Titled("Offsets")
 @dataclass(frozen=True, slots=True)
 class Offsets(Bounded):
-    """The answer of API.md "offsets"."""
+    """The answer of the contract's "offsets"."""
 
     bounds: Annotated[Bounds, INLINE]
     topic_epoch: Epoch
@@ -104,7 +104,7 @@ class SegmentEntry:
 @Titled("Segments")
 @dataclass(frozen=True, slots=True)
 class SegmentList(Bounded):
-    """The answer of API.md "segments". A service older than regions sends no ``region``, and no member after it."""
+    """The contract's "segments". A service older than regions sends no ``region``, and no member after it."""
 
     segments: Annotated[Sequence[SegmentEntry], Stated(maxItems=limits.SEGMENTS_MAX)]
     has_more: bool
@@ -143,7 +143,7 @@ class SessionRef:
 @Titled("Appended", "Where a batch was appended.")
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The place of a batch in the log. The fields are those of API.md "Produce"."""
+    """The place of a batch in the log. The fields are those of the contract's "Produce"."""
 
     base_offset: Offset
     next_offset: Annotated[Offset, "The next offset of the partition after this batch."]
@@ -209,7 +209,7 @@ class BatchPage(Bounded):
 
 @dataclass(frozen=True, slots=True)
 class PartitionList(Generic[T]):
-    """API.md "offsets" of a topic: one answer for each of some consecutive partitions."""
+    """The contract's "offsets" of a topic: one answer for each of some consecutive partitions."""
 
     topic_id: str
     partitions: Sequence[tuple[int, T]]

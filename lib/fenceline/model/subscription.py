@@ -1,6 +1,6 @@
-"""Answers about subscriptions and groups (API.md, "Subscriptions").
+"""Answers about subscriptions and groups (contract, "Subscriptions").
 
-Rule: the fields are those of API.md, and a value never changes: it is what was true when the request was answered.
+Rule: the fields are the contract's, and a value never changes: it is what was true when the request was answered.
 Not here: how cursors are stored, and how they move (``subscriptions``).
 """
 

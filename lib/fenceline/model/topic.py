@@ -1,4 +1,4 @@
-"""A topic, as both sides of HTTP show it (API.md, "Topics").
+"""A topic, as both sides of HTTP show it (contract, "Topics").
 
 Rule: a topic stores only the settings that were made; see ``topic_config`` for the others.
 
@@ -27,7 +27,7 @@ LEGAL_REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 @Titled("Topic", "A topic.")
 @dataclass(frozen=True)  # without slots, so that the settings are made once
 class Topic:
-    """A topic, as API.md "Topics" shows it."""
+    """A topic, as the contract's "Topics" shows it."""
 
     name: TopicName
     topic_id: str

@@ -1,4 +1,4 @@
-"""Topic configuration: Kafka's names, meanings and defaults (API.md, "Topics"; KIP-27).
+"""Topic configuration: Kafka's names, meanings and defaults (contract, "Topics"; KIP-27).
 
 Rule: a topic stores only what was set. The default of a name is here, and nowhere else.
 
@@ -103,8 +103,8 @@ def merged(config: Mapping[str, ConfigValue], changes: Mapping[str, Any]) -> dic
     """Return ``config`` with ``changes`` made; ``None`` sets a name back to its default.
 
     Raises:
-        InvalidRequestError: API.md does not list the name, or allow the value, alone or beside the others; ``field``
-            names it.
+        InvalidRequestError: The contract does not list the name, or allow the value, alone or beside the others;
+            ``field`` names it.
     """
     result = dict(config)
     for name, changed in changes.items():

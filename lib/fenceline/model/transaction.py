@@ -1,6 +1,6 @@
-"""Answers about transactions and their producers (API.md, "Producer ids, coordinators, transactions").
+"""Answers about transactions and their producers (contract, "Producer ids, coordinators, transactions").
 
-Rule: the fields are those of API.md, and a value never changes: it is what was true when the request was answered.
+Rule: the fields are the contract's, and a value never changes: it is what was true when the request was answered.
 
 Not here: how a transaction is decided and ended, and how it is stored; see ``transactions``.
 """

@@ -1,4 +1,4 @@
-"""Aborted transactions, whose batches a reader leaves out (DESIGN.md, "LSO", "Readers of transactions").
+"""Aborted transactions, whose batches a reader leaves out (protocol, "LSO", "Readers of transactions").
 
 Rule: the cost of a page depends on its own segments, however many transactions were aborted. Items are read only for
 producers whose next marker comes after the segments at hand, because that marker says whether a batch was aborted. Of a

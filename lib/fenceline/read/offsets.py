@@ -1,4 +1,4 @@
-"""Facts about partitions without their records: offsets, and the search by time (API.md, "Read").
+"""Facts about partitions without their records: offsets, and the search by time (contract, "Read").
 
 Rule: a question about the whole log is a binary search over segments, not a scan, because each segment's metadata has
 the counts and times below it. (If a record below the log start is later than the time, the search by time is a walk

@@ -1,6 +1,6 @@
 """The states of a partition's producers, at a verified tail.
 
-API.md, "Producer ids, coordinators, transactions".
+Contract, "Producer ids, coordinators, transactions".
 
 Rule: the state of a producer that appended since the checkpoint is brought forward to the log's end, because its item
 is behind. The item of any other producer is complete. Producers whose state has lapsed are left out, as an append would

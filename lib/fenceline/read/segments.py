@@ -1,4 +1,4 @@
-"""Lists of segments, for readers that fetch the objects themselves, and for other regions (API.md, "Read"; "Pulling").
+"""Lists of segments, for readers that fetch the objects, and for other regions (contract, "Read"; protocol, "Pulling").
 
 Rule: listed segments join up. A missing segment is reported, and never skipped, because the sizes of the listed
 segments are compared with the bytes that metadata counts.

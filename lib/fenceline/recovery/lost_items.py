@@ -1,6 +1,6 @@
 """Lost items: finds topics that the objects name, and that no item names.
 
-DESIGN.md, "Rebuild" and "Deleted topics".
+Protocol, "Rebuild" and "Deleted topics".
 
 Rule: an incarnation is over only where its newest topic object is DELETE's mark. That no item names it is not enough,
 because its items may be lost: where its newest topic object is no mark, and no item names it, a rebuild is due.

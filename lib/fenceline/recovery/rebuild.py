@@ -1,4 +1,4 @@
-"""Rebuild: writes all items again, from the objects alone, after the items were lost (DESIGN.md, "Rebuild").
+"""Rebuild: writes all items again, from the objects alone, after the items were lost (protocol, "Rebuild").
 
 Rule: a rebuild runs before anything is served, into an empty item store, where an item says that the rebuild is under
 way, from its first write to its last. Topics, heads, producers and aborted transactions come from the objects. The id

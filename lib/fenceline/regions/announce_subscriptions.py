@@ -1,6 +1,6 @@
 """Announcements to the other regions, by UPDATEs, that a subscription exists, and where its cursor is.
 
-DESIGN.md, "Cursors in several regions".
+Protocol, "Cursors in several regions".
 
 Rule: a move that is due is cleared only after its UPDATE was appended, so it is sent at least once (I23). The process
 that acknowledges sends it, at most once a second in a partition. Otherwise a tick sends it.

@@ -1,4 +1,4 @@
-"""The application of another region's UPDATEs to cursors (DESIGN.md, "Cursors in several regions").
+"""The application of another region's UPDATEs to cursors (protocol, "Cursors in several regions").
 
 Rule: an UPDATE moves a cursor forward only, and never over a record that was offered in neither region (I22). It passes
 no record of an earlier life of an origin, and no record that the sender never had. Nor does it reach beyond a position

@@ -1,4 +1,4 @@
-"""The work that is due in one partition besides its batches: finding it, and doing it (DESIGN.md, "Snapshots").
+"""The work that is due in one partition besides its batches: finding it, and doing it (protocol, "Snapshots").
 
 The work is to answer and to ask other regions, to move cursors by their UPDATEs, and to announce the cursors here.
 

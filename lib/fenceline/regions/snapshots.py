@@ -1,4 +1,4 @@
-"""Snapshots: the REQUEST, the RESPONSEs and the SNAPSHOT that are due in a partition (PIP-33; DESIGN.md, "Snapshots").
+"""Snapshots: the REQUEST, the RESPONSEs and the SNAPSHOT that are due in a partition (PIP-33; protocol, "Snapshots").
 
 Rule: the log alone says which marker is due (I23). A clock says only how often REQUESTs come. No snapshot is complete
 before its SNAPSHOT is in the log, and none completes without an answer of each region that it asked (I21).

@@ -1,4 +1,4 @@
-"""The status of a topic in several regions for an operator, and the figures of alarms (API.md, "Regions").
+"""The status of a topic in several regions for an operator, and the figures of alarms (contract, "Regions").
 
 Rule: nothing is written. Positions and snapshots come from the logs here. A peer's figures come from this process's
 statuses, or from a request to the peer if they are older than 2 s. Requests end in bounded time, whatever a peer does.

@@ -1,4 +1,4 @@
-"""Sessions, claims and ownership by name: the requests for access (API.md, "Sessions and producers", "Ownership").
+"""Sessions, claims and ownership by name: the requests for access (contract, "Sessions and producers", "Ownership").
 
 Rule: each request is judged by items that are read after it arrived. A session that a request of this process closes is
 noted for its appends, too.

@@ -1,4 +1,4 @@
-"""Records of one request, each placed in the partition of its key (API.md, "Produce").
+"""Records of one request, each placed in the partition of its key (contract, "Produce").
 
 Rule: one look at the topic places all records, and only the incarnation that this look found takes them. Records
 without a key share one partition, chosen at random, as with Kafka's sticky partitioner (KIP-480).

@@ -1,6 +1,6 @@
 """Appends to a topic by its name: its incarnation, its configuration, its session, and then the partition's appender.
 
-Rule: accept a batch by the cached configuration, and before refusing it, read the topic's present item (DESIGN.md, "Old
+Rule: accept a batch by the cached configuration, and before refusing it, read the topic's present item (protocol, "Old
 knowledge of a topic"). The appender judges by the log. Facts that only items have are read here, outside the queue, so
 that no batch waits for the admission of another: a session's principal, whether the session was severed, and whether an
 exclusive session that the log names has ended.
@@ -103,7 +103,7 @@ class Producing:
             topic_id: The one incarnation that may take the batch; with ``None``, the one to which the name leads.
 
         Raises:
-            FencelineError: As API.md says under "Produce".
+            FencelineError: As the contract says under "Produce".
         """
         if request.transactional_id is not None and acks != -1:
             raise InvalidRequestError(f"a transactional batch needs acks -1: acks={acks}", field="acks")

@@ -1,7 +1,7 @@
 """Names of topics, resolved to the incarnations that they lead to, and to their partitions.
 
 Rule: a name is resolved by a look at its item. The memory of an earlier incarnation is dropped when its log itself says
-that the incarnation has ended (DESIGN.md, "Old knowledge of a topic"). Store facts become errors here.
+that the incarnation has ended (protocol, "Old knowledge of a topic"). Store facts become errors here.
 
 Not here: the table of partitions (``log.partition``).
 """

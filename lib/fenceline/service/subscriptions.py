@@ -1,7 +1,7 @@
 """Subscriptions and group offsets by the names of their topics.
 
 Rule: each request looks at its topics, and follows them into a new incarnation. A session that reads, acknowledges,
-seeks or commits is judged first, as the group of the subscription's name (DESIGN.md, "Reads and commits as a group").
+seeks or commits is judged first, as the group of the subscription's name (protocol, "Reads and commits as a group").
 
 Not here: the moves of cursors (``subscriptions.cursors``); the offsets of a group (``subscriptions.group_offsets``,
 ``subscriptions.committed_offsets``).
@@ -33,7 +33,7 @@ from fenceline.subscriptions.items import SubscriptionItem
 class Subscriptions:
     """The subscriptions of all topics, and the offsets of groups. Safe to share between threads.
 
-    Errors are those of API.md, "Subscriptions". After any but `OutcomeUnknownError` no cursor has moved.
+    Errors are those of the contract, "Subscriptions". After any but `OutcomeUnknownError` no cursor has moved.
 
     Args:
         meet: Ends the transaction of a producer where that is due, before offsets are reported as unstable.

@@ -1,4 +1,4 @@
-"""The end of a topic: marked as going, each partition sealed, then the name freed (DESIGN.md, "Deleted topics").
+"""The end of a topic: marked as going, each partition sealed, then the name freed (protocol, "Deleted topics").
 
 Rule: nothing follows SEAL in a log, so once all partitions are sealed no append can land in this incarnation. The next
 DELETE, or the sweeper, resumes a DELETE that crashed.

@@ -1,7 +1,7 @@
-"""Transactions by transactional ids and by the names of topics (API.md, "Producer ids, coordinators, transactions").
+"""Transactions by transactional ids and by the names of topics (contract, "Producer ids, coordinators, transactions").
 
 Rule: a request looks at the topics that it names. The partitions of an addition are judged after its producer, and the
-offsets of a group before it (DESIGN.md, "The state machine").
+offsets of a group before it (protocol, "The state machine").
 Not here: deciding and ending a transaction (``transactions``), and batches in one (``produce``).
 """
 
@@ -47,7 +47,7 @@ from fenceline.transactions.joint_end import EndCoordinator
 class Transactions:
     """The transactions of one deployment. Safe to share between threads.
 
-    Errors are those of API.md. `OutcomeUnknownError` asks for the same request again.
+    Errors are those of the contract. `OutcomeUnknownError` asks for the same request again.
 
     Where a method takes a ``principal``, it is the sender's as the gateway authorized it; ``""`` without authorization.
     A transactional id of another principal is `NotAuthorizedError`, before anything else of the transaction is judged.

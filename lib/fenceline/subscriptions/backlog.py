@@ -1,6 +1,6 @@
 """Backlog: the count of records after a mark, without markers and aborted records, which acknowledge themselves.
 
-DESIGN.md, "Ranges, marks and backlog".
+Protocol, "Ranges, marks and backlog".
 
 Rule: no scan. A mark looks only at the segments right after it. A backlog is the difference of the counts in the
 headers of two segments. A range of individually acknowledged offsets is counted by its length where as many records as

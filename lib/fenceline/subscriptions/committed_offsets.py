@@ -1,6 +1,6 @@
 """Committed offsets: the offsets that were set for a group, over all topics, and whether they are stable.
 
-DESIGN.md, "Offsets in a transaction" and "Readers of transactions"; API.md, "Subscriptions (consumer groups)".
+Protocol, "Offsets in a transaction" and "Readers of transactions"; contract, "Subscriptions (consumer groups)".
 
 Rule: cursors are stored under the group's name, over all topics, so that they are found without naming the topics. A
 pending offset is not shown: a cursor to which only transactions have sent offsets is not listed.

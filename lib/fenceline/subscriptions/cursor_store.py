@@ -1,6 +1,6 @@
 """Cursor store: reads and writes cursors, each an item with chunks of ranges beside it.
 
-DESIGN.md, "Ranges, marks and backlog".
+Protocol, "Ranges, marks and backlog".
 
 Rule: the write of the cursor's own item, conditional on its version, is the commit. The chunks that it names were made
 in the same transaction or before it, so a missing chunk shows that the cursor has moved since it was read. A process

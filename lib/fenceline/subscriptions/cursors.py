@@ -1,4 +1,4 @@
-"""Cursors: a subscription is a named cursor in each partition of a topic (API.md, "Subscriptions (consumer groups)").
+"""Cursors: a subscription is a named cursor in each partition of a topic (contract, "Subscriptions (consumer groups)").
 
 Rule: a cursor moves by one conditional write, from a fresh read, and only up to the end of a verified tail (I4). A
 request that loses this write reads again. A creation makes the cursors first and the subscription last: only then does

@@ -1,4 +1,4 @@
-"""Group offsets: Kafka's view of a subscription's cursors (API.md, "Subscriptions (consumer groups)").
+"""Group offsets: Kafka's view of a subscription's cursors (contract, "Subscriptions (consumer groups)").
 
 Rule: a commit is one transaction over all its partitions, conditional on every version that was read, so that all of it
 or nothing is written. It sets marks, also backwards, and forgets individual acknowledgements.

@@ -1,6 +1,6 @@
 """Heads: looks at many partitions at once, their heads, and the segments after their heads.
 
-DESIGN.md, "Subscriptions at latest" and "The sweeper's round".
+Protocol, "Subscriptions at latest" and "The sweeper's round".
 
 Rule: one call covers many partitions wherever it can. Heads are read a hundred at a time. A run of neighbours without a
 head is covered by one listing of the topic, which skips from each partition that has segments to the next. A key that

@@ -1,6 +1,6 @@
 """Subscription items: the stored form of each item of a subscription, and the packing of ranges.
 
-DESIGN.md, "Items" and "Ranges, marks and backlog".
+Protocol, "Items" and "Ranges, marks and backlog".
 
 Rule: a subscription's cursors are stored under its own ``subscription_id``, fresh at each creation, so that a
 subscription shares nothing with an earlier one of its name, nor with an earlier incarnation of its topic. An absent

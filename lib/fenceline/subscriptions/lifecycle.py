@@ -1,4 +1,4 @@
-"""Lifecycle: the creation and the deletion of subscriptions (DESIGN.md, "Creating and deleting a subscription").
+"""Lifecycle: the creation and the deletion of subscriptions (protocol, "Creating and deleting a subscription").
 
 Rule: an item under ``unowned``, the note, names cursors that no subscription has, not yet or no longer. The note exists
 from before the first of these cursors is made until the last is gone, so that a process that dies while it creates or

@@ -1,4 +1,4 @@
-"""Read: returns the records that a subscription has not acknowledged (API.md, "Subscriptions (consumer groups)").
+"""Read: returns the records that a subscription has not acknowledged (contract, "Subscriptions (consumer groups)").
 
 Rule: pages are read as without a subscription, from the mark or an offset after it. The answer has no record that was
 acknowledged before the request arrived, or during its wait. If no record of a page is left, the next page is read.

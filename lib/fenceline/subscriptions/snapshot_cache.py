@@ -1,6 +1,6 @@
 """The part of a cursor that concerns regions: snapshots that its mark will pass, and the move that is due to be sent.
 
-DESIGN.md, "Cursors in several regions".
+Protocol, "Cursors in several regions".
 
 Rule: these functions are pure. A snapshot is due once the mark has passed it, so that no data record lies between the
 mark and the snapshot's local offset. The write that moves the mark also notes the snapshot as due (I23). A mark that

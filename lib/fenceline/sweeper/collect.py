@@ -1,6 +1,6 @@
 """Collection: deletes the segments, ``state/`` objects and files of compacted views that no process needs (I6).
 
-DESIGN.md, "When objects may go" and "Compaction".
+Protocol, "When objects may go" and "Compaction".
 
 Rule: only objects that no process can need are deleted. In a topic that was not deleted, a segment goes when its end is
 at or below the log start, the checkpoint, and a ``state/`` object that is ``gc_grace`` old. Because the ``state/``

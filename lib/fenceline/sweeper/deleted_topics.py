@@ -1,6 +1,6 @@
 """Deleted topics: deletes all that is stored under a ``topic_id`` whose incarnation is over.
 
-DESIGN.md, "Deleted topics" and "Topic objects".
+Protocol, "Deleted topics" and "Topic objects".
 
 Rule: the incarnation's item under ``gone`` and its topic objects outlive everything else, so that a process that looks
 only at the items, or only at the objects, knows that the incarnation is over. The steps are:

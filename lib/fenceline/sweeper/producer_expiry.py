@@ -1,6 +1,6 @@
 """Producer expiry: deletes the items of producers whose state has lapsed (``producer.id.expiration.ms``).
 
-DESIGN.md, "Idempotence".
+Protocol, "Idempotence".
 
 Rule: an item is deleted only where every request is judged the same without it as with it, for three reasons:
 

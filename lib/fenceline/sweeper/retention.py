@@ -1,6 +1,6 @@
 """Retention: decides where the log start should be, by age and by size (``retention.ms``, ``retention.bytes``).
 
-DESIGN.md, "Retention by age" and "What a wrong clock does".
+Protocol, "Retention by age" and "What a wrong clock does".
 
 Rule: a segment goes whole, and no segment goes that a walk from the oldest one would keep. By size a segment goes when
 at least ``retention.bytes`` are kept without it, as in Kafka. By age a segment goes when two clocks say that it was

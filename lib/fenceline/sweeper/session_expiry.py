@@ -1,6 +1,6 @@
 """Session expiry: deletes sessions that ended long ago, and the records of named producers without a session.
 
-DESIGN.md, "The list of what is to be fenced" and "Fencing".
+Protocol, "The list of what is to be fenced" and "Fencing".
 
 Rule: an ended session is remembered for at least a day, by any clock, and a severed one until it is fenced everywhere.
 Each item is deleted at exactly the version that was read, so a session or producer that came back meanwhile keeps it. A

@@ -1,6 +1,6 @@
 """Subscription expiry: cursors without a subscription, subscriptions of deleted topics, and those of silent regions.
 
-DESIGN.md, "Creating and deleting a subscription".
+Protocol, "Creating and deleting a subscription".
 
 Rule: a subscription that another region's UPDATE made expires 30 days after an UPDATE last named it. It stays if a
 caller or a consumer here has used it, because their writes clear ``heard``. The region where it was made names it each

@@ -1,6 +1,6 @@
 """Sweep: one run of the sweeper, of bounded length, over all topics and partitions.
 
-DESIGN.md, "Deleting" and "The sweeper's round".
+Protocol, "Deleting" and "The sweeper's round".
 
 Rule: each partition goes through these steps in this order:
 

@@ -1,6 +1,6 @@
 """Transactions that the sweeper meets: those open in each partition, and hourly those of every id.
 
-DESIGN.md, "Meeting a transaction" and "Hanging transactions".
+Protocol, "Meeting a transaction" and "Hanging transactions".
 
 Rule: a transaction that is prepared, or past its time-out, is due, and is ended. A run works on each transaction at
 most once, and for a bounded time. A problem with one transaction is reported, and delays nothing else.

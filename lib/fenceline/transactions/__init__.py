@@ -1,6 +1,6 @@
 """Transactions: exactly once over several partitions and a group's offsets (KIP-98, KIP-890).
 
-DESIGN.md, "Producers and transactions (Kafka)". There is no resident coordinator. A transaction is one versioned item,
+Protocol, "Producers and transactions (Kafka)". There is no resident coordinator. A transaction is one versioned item,
 and any process that finds unfinished work can finish it.
 
 Start with ``item``, the stored transaction, and ``decide``, the one table of decisions over it. ``coordinator`` serves

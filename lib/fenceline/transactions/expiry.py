@@ -1,6 +1,6 @@
 """Expiry: deletes transactional ids that no request has named for 7 days, and the items of earlier producer ids.
 
-DESIGN.md, "The state machine".
+Protocol, "The state machine".
 
 Rule: only a transaction that is Empty or Complete* expires, because then no marker and no pending offset of it is still
 to come. The item of the transactional id and that of its producer id are deleted in one item transaction, at the

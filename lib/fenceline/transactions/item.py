@@ -1,6 +1,6 @@
 """The items of transactions: a transactional id's transaction, and the transactional id of a producer id.
 
-DESIGN.md, "Items". Rule: stored names are never renamed. The write that gives a transactional id a producer id makes
+Protocol, "Items". Rule: stored names are never renamed. The write that gives a transactional id a producer id makes
 both items in one item transaction.
 
 Not here: the moves of a transaction from state to state (``decide``).
@@ -160,7 +160,7 @@ class TransactionItem:
         return replace(self, version=put.version)
 
     def shown(self) -> Transaction:
-        """Return the transaction as API.md shows it."""
+        """Return the transaction as the contract shows it."""
         is_shown = self.state == ONGOING or self.is_prepared
         places = [TopicPartition(one.topic, number) for one in self.partitions for number in one.partitions]
         return Transaction(

@@ -1,6 +1,6 @@
 """Pending offsets: a group's offsets in a transaction, sent to the group's cursors, and settled by the outcome.
 
-DESIGN.md, "Offsets in a transaction".
+Protocol, "Offsets in a transaction".
 
 Rule: an offset is pending in a cursor only while the transaction's item is Ongoing or Prepare*, and names the cursor
 (I14). The outcome removes it. Of all commits to a cursor the one that was sent last takes effect, whichever transaction

@@ -1,4 +1,4 @@
-"""Producer ids: allocated in blocks by a conditional counter, never reused (DESIGN.md, "Ids").
+"""Producer ids: allocated in blocks by a conditional counter, never reused (protocol, "Ids").
 
 Rule: a block belongs to one process, and the ids that it does not use are lost. A block whose allocation was not
 answered is lost, too.

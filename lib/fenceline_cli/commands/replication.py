@@ -190,7 +190,7 @@ def _given_up(status: ReplicationStatus, topic: str, partition: int, region: str
 
 
 def _document(found: ReplicationStatus) -> dict[str, Any]:
-    """Return a status as API.md shows it, all pages in one."""
+    """Return a status as the contract shows it, all pages in one."""
     members = asdict(found)
     del members["has_more"]
     return members

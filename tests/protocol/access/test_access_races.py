@@ -21,7 +21,7 @@ def arrives(call: Callable[[], Any]) -> Any:
 def test_no_session_resumes_after_a_concurrent_end_by_any_clock() -> None:
     """A reconnection that changes nothing does not pass beside the write that ends the session.
 
-    Protocol: DESIGN.md, "The end of an exclusive session".
+    Protocol, "The end of an exclusive session".
     """
     service = serve()
     service.log.topics.create(TOPIC)
@@ -60,7 +60,7 @@ def test_a_session_known_from_old_memory_only_blocks_no_append() -> None:
 
 
 def test_a_claim_that_may_have_reserved_something_is_not_refused_for_sure() -> None:
-    """An error other than OUTCOME_UNKNOWN says that nothing is reserved (DESIGN.md, "Claims that fail")."""
+    """An error other than OUTCOME_UNKNOWN says that nothing is reserved (protocol, "Claims that fail")."""
     service = serve()
     service.log.topics.create(TOPIC)
     append(service.log, "a")

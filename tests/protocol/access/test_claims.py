@@ -55,7 +55,7 @@ def close(log: Log, producer: Claim) -> None:
     log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
 
 
-# The table of DESIGN.md, "Exclusive access (PIP-68)", each cell with what it leaves
+# The table of the protocol, "Exclusive access (PIP-68)", each cell with what it leaves
 
 
 def nobody(service: Service) -> list[Claim]:

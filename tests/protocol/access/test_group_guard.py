@@ -1,6 +1,6 @@
 """Which sessions read and commit as a group: judged at the start, at the answer, and in a commit's transaction.
 
-Protocol: DESIGN.md, "Reads and commits as a group".
+Protocol, "Reads and commits as a group".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ownership on stores: claims of several resources, generations and tokens, leases, names, releases.
 
-Protocol: DESIGN.md, "Ownership (Single Reader/Writer)".
+Protocol, "Ownership (Single Reader/Writer)".
 """
 
 from __future__ import annotations

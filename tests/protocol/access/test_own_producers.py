@@ -1,6 +1,6 @@
 """Owners beside producers, which are owners, are fenced, and wait.
 
-Protocol: DESIGN.md, "Owners and producers" and "Exclusive access (PIP-68)".
+Protocol, "Owners and producers" and "Exclusive access (PIP-68)".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A claim of several resources that dies, fails or meets rivals at any of its store calls.
 
-Protocol: DESIGN.md, "Ownership (Single Reader/Writer)".
+Protocol, "Ownership (Single Reader/Writer)".
 """
 
 from __future__ import annotations

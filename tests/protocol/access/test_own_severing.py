@@ -1,6 +1,6 @@
 """Ownership on stores: severing, its fences, and which requests finish them.
 
-Protocol: DESIGN.md, "Severing" and "Fences".
+Protocol, "Severing" and "Fences".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Append, through the log: races, lost answers, refusals, frozen groups (DESIGN.md, "Append")."""
+"""Append, through the log: races, lost answers, refusals, frozen groups (protocol, "Append")."""
 
 from __future__ import annotations
 
@@ -1121,7 +1121,7 @@ def test_a_process_refuses_by_a_configuration_only_after_a_fresh_look(service: S
 @pytest.mark.parametrize("is_checking", [True, False])
 @pytest.mark.parametrize("after_ms", [0, 1])
 def test_an_expectation_is_never_judged_by_an_old_switch(service: Service, is_checking: bool, after_ms: int) -> None:
-    """A config may be up to 60 s old (API.md, "Topics").
+    """A config may be up to 60 s old (contract, "Topics").
 
     Where an expectation is named, its check.expected.offsets may never be old.
     """
@@ -1144,7 +1144,7 @@ def test_a_correct_expected_offset_is_not_answered_as_checked_by_an_outdated_con
 
 
 def test_a_sequence_is_never_refused_by_an_old_expiration(service: Service) -> None:
-    """A refusal by the config is judged after a fresh look (DESIGN.md, "Old knowledge of a topic")."""
+    """A refusal by the config is judged after a fresh look (protocol, "Old knowledge of a topic")."""
     append(service.log, "a", producer=(7, 0, 0))
     service.another().topics.alter(TOPIC, config={"producer.id.expiration.ms": 1_000})
     service.runtime.advance(1_001)

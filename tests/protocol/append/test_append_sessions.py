@@ -1,6 +1,6 @@
 """Appends to a partition with write access: what the log takes, whatever its writers believe.
 
-Protocol: DESIGN.md, "Exclusive access (PIP-68)".
+Protocol, "Exclusive access (PIP-68)".
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def test_a_session_that_shares_where_it_was_exclusive_writes_with_the_same_epoch
     assert texts(service.values()) == ["a", "b"]
 
 
-# The order in which a session is judged (DESIGN.md, "Fencing")
+# The order in which a session is judged (protocol, "Fencing")
 
 
 def sever(service: Service, session_id: str) -> None:

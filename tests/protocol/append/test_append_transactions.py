@@ -1,4 +1,4 @@
-"""Transactional batches: admitted to their transaction before the create, or refused (DESIGN.md, "Admission"; I12).
+"""Transactional batches: admitted to their transaction before the create, or refused (protocol, "Admission"; I12).
 
 At each arrow of judge → admission → create another process acts, or this one freezes. The batch is before its marker,
 or it is refused: it never lands behind the marker.

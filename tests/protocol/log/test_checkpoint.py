@@ -1,4 +1,4 @@
-"""Checkpoints: when, in which order, and never backwards (DESIGN.md, "The checkpoint"; I5)."""
+"""Checkpoints: when, in which order, and never backwards (protocol, "The checkpoint"; I5)."""
 
 from __future__ import annotations
 

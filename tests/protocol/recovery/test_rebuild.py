@@ -1,6 +1,6 @@
 """Rebuild: with all items lost, the objects alone give the same state (I3).
 
-Protocol: DESIGN.md, "Rebuild" and "The object under `state/`".
+Protocol, "Rebuild" and "The object under `state/`".
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def test_it_refuses_an_item_store_that_holds_topics(service: Service) -> None:
 
 
 def test_a_state_object_is_made_in_steps_of_bounded_length(service: Service) -> None:
-    """It is made from the previous one, one read for each segment (DESIGN.md, "The object under `state/`").
+    """It is made from the previous one, one read for each segment (protocol, "The object under `state/`").
 
     The work is resumable.
     """
@@ -243,7 +243,7 @@ def test_a_state_object_is_made_in_steps_of_bounded_length(service: Service) -> 
 
 
 def test_a_compacted_view_is_made_anew_and_the_old_one_is_collected(service: Service) -> None:
-    """Until then a compacted read is the whole log (DESIGN.md, "Rebuild")."""
+    """Until then a compacted read is the whole log (protocol, "Rebuild")."""
 
     def table(log: Log) -> list[tuple[int, bytes | None]]:
         page = log.partitions.read("table", 0, ReadRequest(offset=0, is_compacted=True))

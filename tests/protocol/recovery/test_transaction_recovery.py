@@ -1,6 +1,6 @@
 """Transactions in a rebuild: what it finds open has one outcome in all logs, and the serving processes end it.
 
-Protocol: DESIGN.md, "Rebuild".
+Protocol, "Rebuild".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many own records lie below the log start and the stable offset (DESIGN.md, "Own numbers and positions")."""
+"""How many own records lie below the log start and the stable offset (protocol, "Own numbers and positions")."""
 
 from __future__ import annotations
 

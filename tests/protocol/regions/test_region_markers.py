@@ -1,4 +1,4 @@
-"""The markers between regions, each let in by the log at exactly its offset (DESIGN.md, "Markers between regions")."""
+"""The markers between regions, each let in by the log at exactly its offset (protocol, "Markers between regions")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another region's batches are appended once, from one position (DESIGN.md, "Pulling"; I18)."""
+"""Another region's batches are appended once, from one position (protocol, "Pulling"; I18)."""
 
 from __future__ import annotations
 

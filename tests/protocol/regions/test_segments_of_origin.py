@@ -1,4 +1,4 @@
-"""The segments of one origin, as a region that pulls asks for them (DESIGN.md, "Pulling")."""
+"""The segments of one origin, as a region that pulls asks for them (protocol, "Pulling")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The sweeper: the order of its work, in bounded runs that may die, overlap and go on anywhere.
 
-Protocol: DESIGN.md, "Deleting" and "The sweeper's round".
+Protocol, "Deleting" and "The sweeper's round".
 """
 
 from __future__ import annotations

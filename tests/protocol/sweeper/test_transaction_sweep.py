@@ -1,6 +1,6 @@
 """The sweeper meets transactions: it ends what is due, reports what hangs or stays, and deletes ids that expired.
 
-Protocol: DESIGN.md, "Meeting a transaction", "Hanging transactions" and "The state machine".
+Protocol, "Meeting a transaction", "Hanging transactions" and "The state machine".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sweeper that meets a transaction dies, or meets a rival, at each moment of its run: one outcome, everywhere.
 
-Protocol: DESIGN.md, "Ending a transaction" and "Meeting a transaction".
+Protocol, "Ending a transaction" and "Meeting a transaction".
 """
 
 from __future__ import annotations

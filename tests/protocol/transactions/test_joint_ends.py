@@ -1,6 +1,6 @@
 """Several transactions that end by one decision, and ``once``, on real stores with faults and rivals (I26, I27, I28).
 
-Protocol: DESIGN.md, "Several transactions".
+Protocol, "Several transactions".
 """
 
 from __future__ import annotations

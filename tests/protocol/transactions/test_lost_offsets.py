@@ -1,6 +1,6 @@
 """Offsets of a transaction whose send was not answered: sent once more, or reported for what it is.
 
-Protocol: DESIGN.md, "Offsets in a transaction" and "Unanswered attempts".
+Protocol, "Offsets in a transaction" and "Unanswered attempts".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a reader or the sweeper ends, after its producer is gone (DESIGN.md, "Meeting a transaction")."""
+"""What a reader or the sweeper ends, after its producer is gone (protocol, "Meeting a transaction")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The order of a cursor's commits: the one that was sent last takes effect, whichever transaction ends first.
 
-Protocol: DESIGN.md, "Offsets in a transaction", I15.
+Protocol, "Offsets in a transaction", I15.
 """
 
 from __future__ import annotations

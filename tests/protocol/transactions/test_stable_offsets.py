@@ -1,6 +1,6 @@
 """Stable offsets: a request that asks for them is refused while one is pending, after it met what is in its way.
 
-Protocol: DESIGN.md, "Offsets in a transaction" and "Meeting a transaction".
+Protocol, "Offsets in a transaction" and "Meeting a transaction".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a transaction costs its stores, counted over 1, 8 and 32 partitions (DESIGN.md, "Limits").
+"""What a transaction costs its stores, counted over 1, 8 and 32 partitions (protocol, "Limits").
 
 Rule: the process is warm. It knows the partitions and the producer, as after its first transaction.
 

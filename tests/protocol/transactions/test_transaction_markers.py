@@ -1,4 +1,4 @@
-"""The markers that end transactions, through the log (DESIGN.md, "Ending a transaction"; I4, I7, I11, I12).
+"""The markers that end transactions, through the log (protocol, "Ending a transaction"; I4, I7, I11, I12).
 
 A marker lands while its transaction is prepared with its epoch, or it is judged again and found done.
 """

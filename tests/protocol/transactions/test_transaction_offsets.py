@@ -1,4 +1,4 @@
-"""Offsets sent in a transaction are settled before it is complete (DESIGN.md, "Offsets in a transaction").
+"""Offsets sent in a transaction are settled before it is complete (protocol, "Offsets in a transaction").
 
 Not here: the order of commits to one cursor, and its limits (``test_settled_offsets``).
 """

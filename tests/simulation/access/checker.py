@@ -1,6 +1,6 @@
 """Judges a history of exclusive access: the log first, then the items, then every answer.
 
-Rule: each check cites the promise or invariant that it proves (lib/fenceline/DESIGN.md). A refusal, and a grant, must
+Rule: each check cites the promise or invariant that it proves (docs/protocol). A refusal, and a grant, must
 have been true at some moment between the request and the answer, by some process's clock.
 """
 

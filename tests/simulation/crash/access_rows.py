@@ -1,4 +1,4 @@
-"""Rows of the table in DESIGN.md, "What a crash leaves", about access.
+"""Rows of the table in the protocol, "What a crash leaves", about access.
 
 Claims, owners and subscriptions leave these half done.
 """

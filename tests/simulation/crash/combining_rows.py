@@ -1,4 +1,4 @@
-"""The changes that a dead process left by combining, by the rows of the table in DESIGN.md, "What a crash leaves"
+"""The changes that a dead process left by combining, by the rows of the table in the protocol, "What a crash leaves"
 (I16).
 
 Rule: nothing is owed for the round itself, because it is made before the first offer, and goes with its topic.

@@ -1,7 +1,7 @@
 """The crash matrix: for every call of a store or a peer, the process dies before it, in it and after it.
 
-Each cell begins from the same set-up. A row of the table in DESIGN.md, "What a crash leaves", must account for what the
-dead process changed. Then a new process does the mending operation, and everything that was promised must hold.
+Each cell begins from the same set-up. A row of the table in the protocol, "What a crash leaves", must account for what
+the dead process changed. Then a new process does the mending operation, and everything that was promised must hold.
 
 ``python -m tests.simulation.crash.matrix`` prints it.
 """
@@ -46,7 +46,7 @@ class Strike:
     at: int
     call: str
     fate: Fate
-    left: frozenset[str]  # rows of DESIGN.md's table, where the process died
+    left: frozenset[str]  # rows of the protocol's table, where the process died
     unexplained: frozenset[str]  # changed keys that no row accounts for
 
 

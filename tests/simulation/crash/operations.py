@@ -562,7 +562,7 @@ SWEEPER = "the sweeper"
 APPEND = "the next append"
 
 # A further operation is a further entry, and the changes that it leaves are further rows in crash/rows.py and
-# DESIGN.md.
+# the protocol.
 OPERATIONS = [
     Operation("append, cold", cold, append_plain, {APPEND: append_more, "a read": read, SWEEPER: sweep_all}),
     Operation("append, warm", warm, append_plain, {APPEND: append_more}),

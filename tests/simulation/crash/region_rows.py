@@ -1,4 +1,4 @@
-"""Rows of the table in DESIGN.md, "What a crash leaves", about regions.
+"""Rows of the table in the protocol, "What a crash leaves", about regions.
 
 Pulls, snapshots, UPDATEs and links leave these half done. The log is folded from the stored objects alone.
 """

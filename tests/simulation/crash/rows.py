@@ -1,7 +1,7 @@
-"""The changes that a dead process left, by the rows of the table in DESIGN.md, "What a crash leaves".
+"""The changes that a dead process left, by the rows of the table in the protocol, "What a crash leaves".
 
 Rule: every change in the stores is either accounted for by a row, or settled, which means that a client may have wanted
-just that. A row is named by its first column. The test fails unless the row is in both tables, here and in DESIGN.md.
+just that. A row is named by its first column. The test fails unless both tables have the row.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import fenceline
 from fenceline.format import keys
 from fenceline.format.batch import headers
 from fenceline.format.control import SEAL, parse_marker
@@ -22,6 +20,7 @@ from tests.simulation.crash.access_rows import ACCESS_ROWS, settled_access
 from tests.simulation.crash.combining_rows import COMBINING_ROWS, settled_combining
 from tests.simulation.crash.region_rows import REGION_ROWS, Replicated, replicated_in, settled_regions, taken
 from tests.simulation.crash.transaction_rows import TRANSACTION_ROWS, settled_transactions
+from tests.support.law import PROTOCOL
 
 Stored = Mapping[str, Any]
 
@@ -273,10 +272,8 @@ def explain(before: Stored, left: Stored, *, is_all_written: bool) -> tuple[set[
 
 
 def rows_of_design() -> dict[str, tuple[str, str]]:
-    """Return DESIGN.md's table: (left behind, mended by) by the first column, with its mark of what is not served."""
-    text = (Path(fenceline.__file__).parent / "DESIGN.md").read_text()
-    section = text.split(" What a crash leaves\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
+    """Return the protocol's table: (left behind, mended by) by the first column, with what is not served marked."""
+    lines = [line for line in PROTOCOL["crashes"].splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0] == ["after", "left behind", "mended by"]
     return {after: (left, mended) for after, left, mended in cells[2:]}

@@ -1,6 +1,6 @@
 """The crash matrix: whichever process dies at whichever call of a store or a peer, the next operation mends it.
 
-Protocol: DESIGN.md, "What a crash leaves".
+Protocol, "What a crash leaves".
 """
 
 from __future__ import annotations

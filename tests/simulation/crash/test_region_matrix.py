@@ -2,7 +2,7 @@
 
 Rule: what is due is written down before it is done, and taken back only after that (I23).
 
-Protocol: DESIGN.md, "What a crash leaves".
+Protocol, "What a crash leaves".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of the table in DESIGN.md, "What a crash leaves", about transactions.
+"""Rows of the table in the protocol, "What a crash leaves", about transactions.
 
 Coordinators, admissions, endings and pending offsets leave these half done.
 """

@@ -290,7 +290,7 @@ class Index:
 
 
 def check_rebuild(run: StoreRun[Any], index: Index) -> None:
-    """Check that, with all items lost, the objects alone give the same state (DESIGN.md, "Rebuild")."""
+    """Check that, with all items lost, the objects alone give the same state (protocol, "Rebuild")."""
     rebuilt = index.again()
     inner = SqliteItemStore(":memory:")
     items = WatchedItemStore(inner, run.world)

@@ -1,6 +1,6 @@
 """Judges a history: every answer must have been true at some moment between the request and the answer.
 
-Rule: each check cites the promise or the invariant that it proves (lib/fenceline/DESIGN.md). Unknown outcomes may go
+Rule: each check cites the promise or the invariant that it proves (docs/protocol). Unknown outcomes may go
 either way, but only once.
 """
 

@@ -41,7 +41,7 @@ def test_no_race_and_no_fault_commits_an_offer_twice(first: int) -> None:
 
 @pytest.mark.slow
 def test_every_case_of_the_adversary_is_reached() -> None:
-    """The cases that DESIGN.md lists under "Combining", each met by a seed; those with ghosts by plans of their own."""
+    """Each case that the protocol lists under "Combining" is met by a seed, one with ghosts by a plan of its own."""
     met = played([*range(FEW, CASES_TO), SEALED])
     with combining.counting(met):
         for seed in range(GHOSTS):

@@ -1,4 +1,4 @@
-"""The pace of processes that contend for one partition, in counted time, against what DESIGN.md promises."""
+"""The pace of processes that contend for one partition, in counted time, against what the protocol promises."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CHUNKS = [range(FEW), *(range(first, first + CHUNK) for first in range(FEW, SEED
     "seeds", [CHUNKS[0], *(pytest.param(seeds, marks=pytest.mark.slow) for seeds in CHUNKS[1:])], ids=str
 )
 def test_no_race_and_no_fault_breaks_a_promise(seeds: range) -> None:
-    """The promises and I1 to I7 hold (DESIGN.md, "Promises").
+    """The promises and I1 to I7 hold (protocol, "Promises").
 
     A seed that fails prints the command that replays it.
     """

@@ -1,6 +1,6 @@
 """Judges a history of transactions: atomic, exactly once, and each answer true at some moment.
 
-Rule: each check cites the promise that it proves (DESIGN.md, "Promises"). Unknown outcomes may go either way, but only
+Rule: each check cites the promise that it proves (protocol, "Promises"). Unknown outcomes may go either way, but only
 one way in all partitions.
 """
 

@@ -1,6 +1,6 @@
 """A rebuild from the objects of one moment of a seed: a commit that one partition has shown, all partitions show.
 
-DESIGN.md, "Transactions beside the rest". Rule: a rebuild works on copies, once the seed is over.
+Protocol, "Transactions beside the rest". Rule: a rebuild works on copies, once the seed is over.
 """
 
 from __future__ import annotations

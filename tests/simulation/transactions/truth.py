@@ -1,7 +1,7 @@
 """The truth of transactions: every item and every segment, judged at the moment at which it was written.
 
-Rule: the truth is made from the writes that were really made, and no process is asked. The invariants of DESIGN.md that
-hold at each moment, I10 to I15, are judged here.
+Rule: the truth is made from the writes that were really made, and no process is asked. The invariants of the protocol
+that hold at each moment, I10 to I15, are judged here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a session may forget of its write access; nothing of what it forgot ever enters the log.
 
-Protocol: DESIGN.md, "The list of what is to be fenced".
+Protocol, "The list of what is to be fenced".
 """
 
 from __future__ import annotations

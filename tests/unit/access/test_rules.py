@@ -1,6 +1,6 @@
 """The table of access modes, cell by cell; the line; reconnections; what each change leaves.
 
-All of it is pure. Protocol: DESIGN.md, "Exclusive access (PIP-68)".
+All of it is pure. Protocol, "Exclusive access (PIP-68)".
 """
 
 from __future__ import annotations

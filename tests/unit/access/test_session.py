@@ -1,6 +1,6 @@
 """Sessions: what a caller learns of one, what renews it, what ends it.
 
-Protocol: DESIGN.md, "Exclusive access (PIP-68)", "Ownership (Single Reader/Writer)" and "Errors".
+Protocol, "Exclusive access (PIP-68)", "Ownership (Single Reader/Writer)" and "Errors".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ACCESS markers, judged at exactly the offset that they would get (DESIGN.md, "Exclusive access (PIP-68)"; I8)."""
+"""ACCESS markers, judged at exactly the offset that they would get (protocol, "Exclusive access (PIP-68)"; I8)."""
 
 from __future__ import annotations
 

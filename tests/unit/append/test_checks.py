@@ -1,6 +1,6 @@
 """Each rule of idempotence and of transactions, and the order in which they apply, a row for each.
 
-Protocol: DESIGN.md, "Idempotence", "Admission" and "Order of judgement"; I11 and I12.
+Protocol, "Idempotence", "Admission" and "Order of judgement"; I11 and I12.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ ROWS = [
     Row("the last of a list is compared", MISMATCH, PLAIN, expected=[NEXT, -1, NEXT + 3]),
     Row("each is compared with its own offset", MISMATCH, PLAIN, expected=[NEXT, NEXT, NEXT]),
     Row("nothing is compared with the switch off", APPEND, PLAIN, expected=3, is_checking=False),
-    # Which writers may append (DESIGN.md, "Exclusive access (PIP-68)"): the log alone says, at exactly this offset
+    # Which writers may append (protocol, "Exclusive access (PIP-68)"): the log alone says, at exactly this offset
     Row("without a session where access is shared", APPEND, PLAIN, state=SHARED),
     Row("where it is exclusive, its end is asked for first", ADMIT_FIRST, PLAIN, state=EXCLUSIVE),
     Row("once that is written, with a marker", APPEND_AND_SHARE, PLAIN, state=EXCLUSIVE, ended=("s", 3)),

@@ -1,4 +1,4 @@
-"""COMMIT and ABORT, judged at exactly the offset that they would get (DESIGN.md, "Ending a transaction"; I11, I12)."""
+"""COMMIT and ABORT, judged at exactly the offset that they would get (protocol, "Ending a transaction"; I11, I12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a transactional batch, judged before its topic is looked up (API.md, "Produce")."""
+"""The form of a transactional batch, judged before its topic is looked up (contract, "Produce")."""
 
 from __future__ import annotations
 

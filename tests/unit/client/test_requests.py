@@ -474,7 +474,7 @@ def test_a_page_has_the_records_bytes_in_either_encoding(encoding, key, value):
 
 
 def test_every_answer_with_offsets_has_them_by_their_names():
-    """API.md names them beside the rest of the answer, and so does each type."""
+    """The contract names them beside the rest of the answer, and so does each type."""
     offsets = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}
     page = {"records": [], "encoding": "base64", "position": 5, **offsets}
     headers = {f"fenceline-{name.replace('_', '-')}": str(value) for name, value in {**offsets, "position": 5}.items()}

@@ -1,4 +1,4 @@
-"""What is JSON, and whose fault it is when a body is not (API.md, "Form of requests")."""
+"""What is JSON, and whose fault it is when a body is not (contract, "Form of requests")."""
 
 from __future__ import annotations
 

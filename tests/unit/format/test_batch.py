@@ -105,7 +105,7 @@ def test_a_segment_that_does_not_end_with_a_batch_is_malformed(more):
         list(headers(forge(record()) + more))
 
 
-# Judging a binary batch: each row breaks one rule, in the order of API.md, "Binary"
+# Judging a binary batch: each row breaks one rule, in the order of the contract, "Binary"
 
 GOOD = record()
 ROWS = [

@@ -123,7 +123,7 @@ def test_the_chain_value_of_stored_logs_never_changes(metadata: SegmentMetadata,
 
 
 def by_name(strings: Mapping[str, str], previous: str, body: bytes) -> str:
-    """Return the chain value as DESIGN.md, "The chain value", defines it."""
+    """Return the chain value as the protocol, "The chain value", defines it."""
     lines = "".join(f"\n{name}={strings[name]}" for name in sorted(strings) if name != "chain")
     return sha256(f"{previous}{lines}\n\n".encode() + body).hexdigest()
 
@@ -190,7 +190,7 @@ def _without(name: str) -> Callable[[Segment], Object]:
 
 @pytest.mark.parametrize("name", ["write-id", "appended-at", "origin", "records", "bytes", "max-timestamp", "chain"])
 def test_a_segment_without_one_of_its_fields_is_corrupt(name: str) -> None:
-    """A copy without metadata must not turn replicated data into local (DESIGN.md, "The metadata of a segment")."""
+    """A copy without metadata must not turn replicated data into local (protocol, "The metadata of a segment")."""
     with pytest.raises(CorruptLogError, match=name):
         parse_segment(_without(name)(two_batches()))
 

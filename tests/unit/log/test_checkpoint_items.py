@@ -128,7 +128,7 @@ def test_a_head_of_an_older_version_does_not_say_that_long_transactions_are_inde
 
 
 def test_a_thousand_open_transactions_are_far_from_the_limit_of_an_item() -> None:
-    """A partition takes 1,000 open transactions without a cliff (DESIGN.md, "Limits")."""
+    """A partition takes 1,000 open transactions without a cliff (protocol, "Limits")."""
     open_ = {producer_id: OngoingTransaction(1, 2, 3) for producer_id in range(1_000)}
     value = Head(PartitionState(open_transactions=open_), 0).to_value()
     assert len(value["open_transactions"]) < ITEM_BYTES_MAX / 10

@@ -1,4 +1,4 @@
-"""Retention's decision: what a walk from the oldest segment deletes (DESIGN.md, "Retention by age")."""
+"""Retention's decision: what a walk from the oldest segment deletes (protocol, "Retention by age")."""
 
 from __future__ import annotations
 

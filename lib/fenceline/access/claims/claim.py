@@ -1,4 +1,4 @@
-"""A claim: reserve, append the markers, confirm, and only then answer (DESIGN.md, "Claim").
+"""A claim: reserve, append the markers, confirm, and only then answer (protocol, "Claim").
 
 Rule: *the marker in the log decides*. The write before the marker only reserves an epoch, and the write after it only
 records the grant. Before a claim is answered with an error, it gives up all that it still has reserved. If it is

@@ -1,4 +1,4 @@
-"""The decision on a claim of write access, from one snapshot (DESIGN.md, "Claim", "Reconnection"; PIP-68).
+"""The decision on a claim of write access, from one snapshot (protocol, "Claim", "Reconnection"; PIP-68).
 
 Rule: a decision is one set of conditional changes, or a refusal that changes nothing. A claim takes all its partitions
 or none. They are only reserved until its markers are in the log (``claim``).

@@ -1,4 +1,4 @@
-"""A topic's named producers: look, list, close (API.md, "Sessions and producers").
+"""A topic's named producers: look, list, close (contract, "Sessions and producers").
 
 Rule: a producer is shown by its record, its session, and its partitions now. Closing a producer ends its access, not
 its session. A reconnection undoes the closing, until another claim comes.
@@ -34,7 +34,7 @@ def read(partitions: Partitions, topic: Topic, name: str, principal: str) -> Cla
     """Return a producer as a principal may see it, without renewing anything.
 
     Raises:
-        UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
+        UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As the contract says.
         StaleTopicId: The name no longer leads to this incarnation.
     """
     context = partitions.context

@@ -1,4 +1,4 @@
-"""A claim of write access: its form, and all that it leaves open, chosen (API.md, "Sessions and producers").
+"""A claim of write access: its form, and all that it leaves open, chosen (contract, "Sessions and producers").
 
 Rule: all that can be judged of a claim without its topic is judged here, with the field to blame, for every caller.
 

@@ -1,4 +1,4 @@
-"""Polls for exclusive access, and the promotion of waiters in them (DESIGN.md, "Waiting").
+"""Polls for exclusive access, and the promotion of waiters in them (protocol, "Waiting").
 
 Rule: a waiter is promoted in a poll, its own or another waiter's, because no process exists to promote waiters. It is
 promoted once the waiters before it are granted or dead, and no session holds access. A poll may end anywhere: the next

@@ -1,4 +1,4 @@
-"""The decision on a request to own resources, from one read (DESIGN.md, "Generations and tokens", "Severing").
+"""The decision on a request to own resources, from one read (protocol, "Generations and tokens", "Severing").
 
 Rule: the table decides on each resource. An ownership counts only while the session that it names is live. Generation
 and token outlive the session, and the token only grows.

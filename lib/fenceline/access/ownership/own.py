@@ -1,7 +1,7 @@
-"""The "own" API: take resources and keep them (DESIGN.md, "Ownership (Single Reader/Writer)").
+"""The "own" API: take resources and keep them (protocol, "Ownership (Single Reader/Writer)").
 
 Rule: one item transaction decides over all resources of a request, and severs the sessions that it must. For write
-access, a marker in each partition's log follows, as for a claim (DESIGN.md, "Write access by own"). Then come the
+access, a marker in each partition's log follows, as for a claim (protocol, "Write access by own"). Then come the
 confirmation, then the fences of the severed sessions, and only then the answer. If a process crashes in between, the
 same request, sent again, completes the rest.
 

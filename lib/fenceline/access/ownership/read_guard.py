@@ -1,6 +1,6 @@
 """The guard of a group's reads and commits: only the session that owns the partition passes.
 
-Rule: a read is judged before and after it. A commit carries the owner's items as conditions of its write (DESIGN.md,
+Rule: a read is judged before and after it. A commit carries the owner's items as conditions of its write (protocol,
 "Reads and commits as a group").
 
 Not here: how the session came to own the partition (``own``).

@@ -1,7 +1,7 @@
 """The release of resources that a session owns, and the look at a resource's owner.
 
 Rule: a session releases what it claimed, also where the topic's name leads elsewhere by now. Generation and token stay.
-Access that a producer of the session holds is closed with the producer, not released (DESIGN.md, "Owners and
+Access that a producer of the session holds is closed with the producer, not released (protocol, "Owners and
 producers").
 
 Not here: the request by which a session owns a resource (``own``).

@@ -87,7 +87,7 @@ class AppendRequest:
             expected_field: The member that is to blame for a list of another length.
 
         Raises:
-            CorruptMessageError, InvalidRecordError, InvalidTimestampError: As API.md says under "Binary".
+            CorruptMessageError, InvalidRecordError, InvalidTimestampError: As the contract says under "Binary".
             InvalidRequestError: ``expected_offset`` is a list of another length than the batch. Or the batch's
                 transactional bit and ``transactional_id`` do not go together.
         """

@@ -1,7 +1,7 @@
 """The base of every request of the client: the service that it goes to, paths and bodies.
 
 Rule: each method of a class that inherits from ``Requests`` is one request, returned or raised as transport.py says; a
-list is one request for each of its pages. The classes are split as API.md is; ``ApiClient`` is all of them together.
+list is one request for each of its pages. The classes are split as the contract is. ``ApiClient`` is all of them.
 """
 
 from __future__ import annotations

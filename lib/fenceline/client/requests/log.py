@@ -1,4 +1,4 @@
-"""Requests about topics and their records (API.md, "Topics", "Produce", "Read").
+"""Requests about topics and their records (contract, "Topics", "Produce", "Read").
 
 Rule: each method is a single request.
 

@@ -1,4 +1,4 @@
-"""Requests about the regions of a topic (API.md, "Regions").
+"""Requests about the regions of a topic (contract, "Regions").
 
 Rule: each method asks one region about its own view, and changes only that region. ``replication`` is one request for
 each 100 partitions.

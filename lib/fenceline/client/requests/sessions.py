@@ -1,4 +1,4 @@
-"""Requests about sessions, producers by name, and ownership (API.md, "Sessions and producers", "Ownership").
+"""Requests about sessions, producers by name, and ownership (contract, "Sessions and producers", "Ownership").
 
 Rule: each method is a single request, and keeps nothing alive.
 

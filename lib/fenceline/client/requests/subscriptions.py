@@ -1,4 +1,4 @@
-"""Requests about subscriptions, and the same cursors as Kafka's consumer groups see them (API.md, "Subscriptions").
+"""Requests about subscriptions, and the same cursors as Kafka's consumer groups see them (contract, "Subscriptions").
 
 Rule: each method is a single request, and keeps no position.
 

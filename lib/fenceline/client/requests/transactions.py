@@ -1,4 +1,4 @@
-"""Requests about transactions (API.md, "Producer ids, coordinators, transactions").
+"""Requests about transactions (contract, "Producer ids, coordinators, transactions").
 
 Rule: each method is a single request, and keeps no state between two of them. Each may be retried after a lost answer,
 because the service knows a repeat by its producer id and epoch. A request is retried for ``retry_ms``, and its last try

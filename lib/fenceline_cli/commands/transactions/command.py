@@ -317,7 +317,7 @@ def _row(one: Transaction) -> tuple[object, ...]:
 
 
 def _document(one: Transaction) -> dict[str, Any]:
-    """Return a transaction as API.md shows it."""
+    """Return a transaction as the contract shows it."""
     return {
         "transactional_id": one.transactional_id,
         "state": one.state,
@@ -382,7 +382,7 @@ def _show_forgotten(found: OnceMark, *, as_json: bool) -> None:
 
 
 def _once_document(found: OnceMark) -> dict[str, Any]:
-    """Return the version as API.md shows it."""
+    """Return the version as the contract shows it."""
     return {
         "app_id": found.app_id,
         "version": found.version,

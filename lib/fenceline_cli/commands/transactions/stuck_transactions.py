@@ -1,4 +1,4 @@
-"""Hanging transactions, found from outside by the answers of partitions and coordinators (DESIGN.md, "Hanging
+"""Hanging transactions, found from outside by the answers of partitions and coordinators (protocol, "Hanging
 transactions").
 
 Rule: a transaction that is being ended meanwhile is not reported. Because a transactional id moves on only once the

@@ -1,6 +1,6 @@
 """Every row of the table of ownership, the names of resources, and what is kept of them.
 
-Protocol: DESIGN.md, "Ownership (Single Reader/Writer)".
+Protocol, "Ownership (Single Reader/Writer)".
 """
 
 from __future__ import annotations
