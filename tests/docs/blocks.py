@@ -2,7 +2,7 @@
 
 A page has one empty folder, one shell and one server. Its blocks run in order. The words of a fence say more:
 
-- ``title="NAME"`` writes the block to that file first; ``run=no`` does no more. Only ``sh`` and ``python`` are run.
+- ``title="NAME"`` writes the block to that file first; ``run=no`` ends there. Only ``sh`` and ``python`` are run.
 - ``exits=N``: the block must end so, and not with 0.
 - ``aws``, ``spark``: the block needs an emulated AWS, or Spark. A page with such a block is run where they are.
 - ``shown``: the block is not run. ``SHOWN_MAX`` in ``test_blocks.py`` counts these.
@@ -209,7 +209,7 @@ class Page:
         command = f"python '{name}'" if block.language == "python" else f". './{name}'"
         if block.language == "sh" and "title" in block.values:
             command = f"bash '{name}'"
-        # A background job keeps the file open, so its later output belongs to this block and blocks no one else's.
+        # A background job keeps the file open, so its later output belongs to this block.
         self._type(f"{command} >'{output.name}' 2>&1 </dev/null; echo $?\n")
         # The servers that a block starts must be there for the next one.
         code = self._answer(block)

@@ -25,16 +25,10 @@ MODULES = [
 ]
 GROUND = [*sorted((ROOT / "lib/fenceline").glob("*.py")), ROOT / "app.py"]
 PAGES = sorted(
-    page
-    for folder in (
-        ROOT,
-        ROOT / "models",
-        ROOT / "lib/fenceline_spark",
-        ROOT / "infra",
-        ROOT / "docs/protocol",
-        ROOT / "docs/reference/http",
-    )
-    for page in folder.glob("*.md")
+    [
+        *(page for folder in (ROOT, ROOT / "models", ROOT / "infra") for page in folder.glob("*.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
 )
 
 

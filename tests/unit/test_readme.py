@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 import fenceline
-from fenceline.model.record import Record
 from fenceline_testing.service import in_memory
 from tests.servers.install import AWS_CDK
 from tests.support.law import PROTOCOL
@@ -23,7 +20,7 @@ PROMISES = PROMISES_PAGE.partition("| promise | shown by |")[2].partition("\n\n"
 
 
 def test_the_readme_can_be_read_in_one_sitting() -> None:
-    assert len(TEXT.splitlines()) <= 132
+    assert len(TEXT.splitlines()) <= 120
 
 
 @pytest.mark.parametrize("named", NAMED)
@@ -65,7 +62,7 @@ def test_every_block_is_run_by_a_test() -> None:
         [".venv/bin/fenceline", "dev", "--data"],  # test_readme.py of processes; the example: test_failover_example.py
         ["npx", f"aws-cdk@{AWS_CDK}", "deploy"],  # tests/e2e
     ]
-    assert len(PYTHON) == 5  # the one on Spark: test_page.py of spark
+    assert len(PYTHON) == 4  # the one on Spark: test_page.py of spark
     assert len(re.findall(r"^```\w", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1  # + 1: the picture
     assert len(re.findall(r"^```$", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1
 
@@ -85,7 +82,7 @@ def test_each_request_says_what_it_sends() -> None:
 
 
 def test_the_python_code_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second, third, _, fourth = PYTHON
+    first, second, third, _ = PYTHON
     with in_memory() as served:
         client = served.client
         client.create_topic("orders", partitions=4)  # as by the README's first commands
@@ -111,11 +108,3 @@ def test_the_python_code_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         assert [(record.key, record.value) for record in paid] == [(b"ann", b"paid")]
         (first_committed, *_) = client.committed_offsets("billing", topic="orders")
         assert (first_committed.partition, first_committed.offset) == (0, 1)
-
-    def send_order(client: fenceline.Client, order: str) -> None:
-        client.produce("orders", 0, [Record(order.encode())])
-
-    shown: dict[str, Any] = {"my_program": SimpleNamespace(send_order=send_order)}
-    exec(fourth, shown)
-    with in_memory() as served:
-        shown["test_an_order_is_sent_once"](served)

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOR_DEMO = "server"
 FOR_DEPLOYMENT = "aws,infra,server"
-FOR_TESTS = "aws,infra,server,test"
+FOR_TESTS = "aws,docs,infra,server,test"
 FOR_PLOT = "plot"
 FOR_SPARK = "server,spark"
 FOR_JAVA = "server,spark,java"  # where none is found: make plans the step, and its shell decides
