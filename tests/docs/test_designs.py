@@ -19,6 +19,7 @@ PARTS = [
     "What is left out",
     "A session to type",
 ]
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 INDEX = (DESIGNS / "index.md").read_text()
 
 
