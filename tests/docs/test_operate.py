@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from fenceline import limits
+from fenceline.errors import TABLE
 from functions.telemetry import metric_names
 from infra.context import _FURTHER, Deployment
 from infra.runbooks import RUNBOOKS, runbook_of
@@ -23,12 +25,19 @@ PAGES = sorted(page for page in (DOCS / "operate/runbooks").glob("*.md") if page
 HEADINGS = ["You see", "It means", "Look", "Do", "Afterwards"]
 SETTINGS = (DOCS / "operate/settings.md").read_text()
 METRICS = (DOCS / "reference/metrics.md").read_text()
+LIMITS = (DOCS / "reference/limits.md").read_text()
+INNER_LIMITS = (DOCS / "reference/inner-limits.md").read_text()
 OWN = METRICS.partition("## fenceline's own")[2].partition("\n## ")[0]
 OUR_METRICS = sorted(
     value
     for name, value in vars(metric_names).items()
     if name.isupper() and isinstance(value, str) and name not in ("NAMESPACE", "SERVICE", "CODE")
 )
+
+
+BOUNDS = {name: value for name, value in vars(limits).items() if name.isupper() and name != "MIB"}
+UNITS = {"bytes": 1, "KiB": 1024, "MiB": 1024**2, "ms": 1, "s": 1_000, "minute": 60_000, "minutes": 60_000}
+UNITS |= {"h": 3_600_000, "days": 86_400_000, "characters": 1}
 
 
 def has(text: str, alarm: str) -> bool:
@@ -83,3 +92,32 @@ def test_each_runbook_is_found_from_the_first_page(page: Any) -> None:
 def test_each_setting_of_a_deployment_has_its_row(setting: str) -> None:
     table = SETTINGS.partition("| `-c` |")[2].partition("\n\n")[0]
     assert re.search(rf"^\|[^|]*`{setting}`", table, re.MULTILINE)
+
+
+def number_in(cell: str) -> float:
+    """Return the number with which a bound begins, with its unit counted."""
+    if power := re.match(r"2([⁰¹²³⁴⁵⁶⁷⁸⁹]+)−1", cell):
+        return 2 ** int(power[1].translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789"))) - 1
+    found = re.search(r"([\d.,]*\d) ?([A-Za-z]+)?", cell)
+    assert found is not None, cell
+    return float(found[1].replace(",", "")) * UNITS.get(found[2], 1)
+
+
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+def test_each_bound_of_the_system_has_its_row(name: str) -> None:
+    found = re.findall(rf"^\|[^|]*\| ([^|]*) \|[^|]*\| `{name}` \|$", LIMITS, re.MULTILINE)
+    found += re.findall(rf"^\| `{name}` \| ([^|]*) \|", INNER_LIMITS, re.MULTILINE)
+    [bound] = found
+    assert number_in(bound.replace("6 MB (", "")) == BOUNDS[name], bound
+
+
+def test_the_pages_of_limits_name_no_other_bound() -> None:
+    named = re.findall(r"`([A-Z0-9_]+)` \|$", LIMITS, re.MULTILINE) + re.findall(r"^\| `(\w+)`", INNER_LIMITS, re.MULTILINE)
+    assert sorted(named) == sorted(BOUNDS)
+
+
+def test_each_error_on_the_page_of_limits_is_one_that_there_is() -> None:
+    cells = [row.split("|")[3] for row in LIMITS.splitlines() if row.startswith("| ")]
+    codes = {code for cell in cells for code in re.findall(r"`([A-Z_]+)`", cell)}
+    assert codes <= set(TABLE)
+    assert len(codes) > 5
