@@ -112,7 +112,9 @@ def test_each_bound_of_the_system_has_its_row(name: str) -> None:
 
 
 def test_the_pages_of_limits_name_no_other_bound() -> None:
-    named = re.findall(r"`([A-Z0-9_]+)` \|$", LIMITS, re.MULTILINE) + re.findall(r"^\| `(\w+)`", INNER_LIMITS, re.MULTILINE)
+    named = re.findall(r"`([A-Z0-9_]+)` \|$", LIMITS, re.MULTILINE) + re.findall(
+        r"^\| `(\w+)`", INNER_LIMITS, re.MULTILINE
+    )
     assert sorted(named) == sorted(BOUNDS)
 
 
