@@ -94,10 +94,11 @@ def test_each_setting_of_a_deployment_has_its_row(setting: str) -> None:
     assert re.search(rf"^\|[^|]*`{setting}`", table, re.MULTILINE)
 
 
-def number_in(cell: str) -> float:
+def number_in(cell: str) -> int | float:
     """Return the number with which a bound begins, with its unit counted."""
     if power := re.match(r"2([⁰¹²³⁴⁵⁶⁷⁸⁹]+)−1", cell):
-        return 2 ** int(power[1].translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789"))) - 1
+        exponent = int(power[1].translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")))
+        return (1 << exponent) - 1
     found = re.search(r"([\d.,]*\d) ?([A-Za-z]+)?", cell)
     assert found is not None, cell
     return float(found[1].replace(",", "")) * UNITS.get(found[2], 1)
