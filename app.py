@@ -1,6 +1,6 @@
 """The CDK app: one stack per region, by ``cdk deploy --all -c regions=us-east-1,eu-west-1``.
 
-infra/README.md is the page for operators.
+docs/operate/index.md is the first page for operators.
 """
 
 from __future__ import annotations

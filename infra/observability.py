@@ -1,4 +1,4 @@
-"""One dashboard and the alarms of a region. infra/README.md explains each alarm, and says what to do.
+"""One dashboard and the alarms of a region. docs/operate/runbooks/ says of each alarm what to do.
 
 Rule: an alarm is for what an operator should act upon.
 
@@ -22,6 +22,7 @@ from constructs import Construct
 from functions.telemetry import metric_names
 from infra.context import Deployment
 from infra.replication import TRIES, ReplicationQueues, hidden
+from infra.runbooks import runbook_of
 
 LAG_MS = 300_000
 # A message that fails each time is a dead letter after that time. A delay of our own is a minute at most.
@@ -210,7 +211,7 @@ class Observability(Construct):
         periods: int = 1,
         datapoints: int | None = None,
     ) -> None:
-        """Raise an alarm.
+        """Raise an alarm, whose description ends with the address of its runbook.
 
         Args:
             datapoints: How many of the ``periods`` must be so; ``None``: all.
@@ -222,7 +223,7 @@ class Observability(Construct):
             threshold=threshold,
             evaluation_periods=periods,
             datapoints_to_alarm=datapoints,
-            alarm_description=description,
+            alarm_description=f"{description} See {runbook_of(id)} in the documentation.",
             comparison_operator=comparison,
             treat_missing_data=missing,
         )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from infra.context import _FURTHER, BadContext, Deployment, SparkSettings, parse
+from infra.context import BadContext, Deployment, SparkSettings, parse
 
 PAGER = "arn:aws:sns:us-east-1:123456789012:pager"
 
@@ -22,13 +20,6 @@ def test_the_defaults_are_one_region_and_signed_requests() -> None:
     assert (found.regions, found.auth) == (("eu-west-1",), "iam")
     assert (found.keeps_data, found.deletion_protection) == (True, True)
     assert (found.cors_origins, found.target) == ((), "lambda")
-
-
-def test_each_setting_is_on_the_operations_page() -> None:
-    page = (Path(__file__).parents[2] / "infra" / "README.md").read_text()
-    table = page.partition("| `-c` |")[2].partition("\n\n")[0]
-    names = {field.name for field in fields(Deployment)} | _FURTHER
-    assert {name for name in names if not re.search(rf"`{name}[`=]", table)} == set()
 
 
 def test_regions_are_those_that_were_named() -> None:

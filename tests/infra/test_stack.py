@@ -322,15 +322,6 @@ def test_a_sweeper_that_does_not_run_is_an_alarm(template: Resources) -> None:
     assert (alarm["ComparisonOperator"], alarm["TreatMissingData"]) == ("LessThanThreshold", "breaching")
 
 
-def test_every_alarm_is_explained_on_the_operations_page(template: Resources) -> None:
-    page = (ROOT / "infra" / "README.md").read_text()
-    alarms = of_type(template, "AWS::CloudWatch::Alarm")
-    for name in alarms:
-        kind = name.removeprefix("Observability")[:-8]
-        shown = kind if f"`{kind}`" in page else f"*{'Errors' if kind.endswith('Errors') else 'Throttles'}"
-        assert f"`{shown}`" in page, kind
-
-
 def test_alarms_go_to_the_given_topic(stacks: ModuleType, make: Callable[..., Any]) -> None:
     stack = make(alarm_topics={"eu-west-1": PAGER, "us-east-1": "another"})
     alarms = of_type(stacks.template_of(stack), "AWS::CloudWatch::Alarm").values()

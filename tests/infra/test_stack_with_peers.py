@@ -371,8 +371,6 @@ def test_there_is_an_alarm_for_each_thing_that_stops_or_delays_a_link(template: 
     assert (unsent["MetricName"], unsent["Statistic"], unsent["Threshold"]) == (metric_names.UNSENT, "Sum", 1)
     # A call that fails once is no alarm; one that fails for ever is, also where segments are rare.
     assert (unsent["DatapointsToAlarm"], unsent["EvaluationPeriods"], unsent["Period"]) == (3, 12, 300)
-    page = (ROOT / "infra" / "README.md").read_text()
-    assert all(f"`{kind}`" in page for kind in alarms if kind.startswith("Replication"))
     assert {"NotifierErrors", "ReplicatorErrors", "NotifierThrottles", "ReplicatorThrottles"} <= set(alarms)
 
 

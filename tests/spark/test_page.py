@@ -1,4 +1,4 @@
-"""The page of Spark against the code: its options are those that there are, and what it shows in Python runs."""
+"""The pages of Spark against the code: its options are those that there are, and what it shows in Python runs."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from tests.support.readme import PYTHON as IN_THE_README
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PAGE = (Path(__file__).parents[2] / "lib/fenceline_spark/README.md").read_text()
+FOLDER = Path(__file__).parents[2] / "docs/reference/spark"
+PAGES = "\n".join((FOLDER / f"{name}.md").read_text() for name in ("index", "source", "sink", "jobs"))
 (OF_THE_README,) = (code for code in IN_THE_README if "pyspark" in code)
-READ, STREAM, IN_EACH_BATCH, ARCHIVE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+READ, STREAM, LOAD, IN_EACH_BATCH, ARCHIVE = re.findall(r"^```python\n(.*?)^```$", PAGES, re.MULTILINE | re.DOTALL)
 TABLES = re.findall(
-    r"^\| option \| default \| meaning \|\n\|---\|---\|---\|\n(.*?)\n\n", PAGE, re.MULTILINE | re.DOTALL
+    r"^\| option \| default \| meaning \|\n\|---\|---\|---\|\n(.*?)\n\n", PAGES, re.MULTILINE | re.DOTALL
 )
 
 
 @pytest.mark.parametrize(
     ("table", "options"), list(zip(TABLES, (OF_THE_SOURCE, OF_THE_SINK), strict=True)), ids=["source", "sink"]
 )
-def test_the_page_has_every_option_and_no_other(table: str, options: tuple[object, ...]) -> None:
+def test_a_page_has_every_option_and_no_other(table: str, options: tuple[object, ...]) -> None:
     shown = [re.match(r"\| `(\w+)` \|", row)[1] for row in table.splitlines()]  # type: ignore[index]
     assert sorted(shown) == sorted(option.name for option in options)  # type: ignore[attr-defined]
 
 
-def test_the_python_code_of_the_page_runs(
+def test_the_python_code_of_the_pages_runs(
     spark: SparkSession, server: FencelineServer, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Batch, stream and ``foreachBatch``, each twice: the second time nothing is written anew."""
@@ -44,6 +45,9 @@ def test_the_python_code_of_the_page_runs(
     client.produce("orders", 0, [Record(value, key=b"ann") for value in (b"book", b"pen")])
     exec(READ, {})
     assert "|ann| book|        0|     0|" in capsys.readouterr().out
+    loaded: dict[str, DataFrame] = {"spark": spark}
+    exec(LOAD, loaded)
+    assert loaded["orders"].count() == 2
 
     assert OF_THE_README.count("http://127.0.0.1:8080") == 1
     exec(OF_THE_README.replace("http://127.0.0.1:8080", server.url), {})

@@ -32,6 +32,7 @@ _BY_NEXT_STEP: dict[str, type[errors.FencelineError]] = {
     "check": errors.OutcomeUnknownError,
     "stop": errors.CorruptLogError,
 }
+_ALLOW = "let an administrator allow execute-api:Invoke on this path (operate/permissions in the documentation)"
 # Parts of the texts of AWS's gateways, and what to do about each; the first part that is found counts.
 _ADVICE = (
     ("expired", "get new credentials, such as by 'aws sso login'; if they are new, set this machine's clock"),
@@ -39,13 +40,16 @@ _ADVICE = (
         "security token",
         "the credentials are not valid there: look which are used, such as by 'aws sts get-caller-identity'",
     ),
-    ("not authorized to perform", "let an administrator allow execute-api:Invoke on this path (infra/README.md)"),
-    ("explicit deny", "let an administrator allow execute-api:Invoke on this path (infra/README.md)"),
+    ("not authorized to perform", _ALLOW),
+    ("explicit deny", _ALLOW),
     ("credential should be scoped", "give the service's own region: region=, --region or FENCELINE_AWS_REGION"),
     ("authentication token", "sign requests: give the service's region, by region=, --region or FENCELINE_AWS_REGION"),
     ("forbidden", "sign requests: give the service's region, by region=, --region or FENCELINE_AWS_REGION"),
     ("signature", "look at the credentials, the region and this machine's clock"),
-    ("too many requests", "send fewer requests at once, or raise the stage's throttling (infra/README.md)"),
+    (
+        "too many requests",
+        "send fewer requests at once, or raise the stage's throttling (operate/settings in the documentation)",
+    ),
 )
 _SAID_CHARS_MAX = 500
 _MEMBERS_OF_ALL = frozenset({"type", "title", "status", "detail", "code", "next_step"})
