@@ -21,6 +21,8 @@ PICTURES = sorted((DOCS / "assets").glob("*.svg"))
 FOLDERS = r"(?:lib|functions|infra|models|tests|tools|benchmarks|examples|docs)/"
 NAMED = re.compile(rf"`({FOLDERS}[\w./*-]*(?:::\w+)?)`")
 OUTSIDE = re.compile(r"https?://(?!127\.0\.0\.1|localhost|…|[\w.-]+\.amazonaws\.com)[^\s)>\"'`\]]+")
+# Pages of reference and of the designs have tables of everything; protocol chapters have a bound of their own.
+READ_AT_ONCE = {"compare", "index.md", "learn", "operate", "recipes", "start", "understand"}
 LINKS = DOCS / "links.txt"
 
 
@@ -68,6 +70,11 @@ def test_what_is_broken_fails_the_build_with_its_file(small: Path, wrong: str) -
 
 def test_each_page_is_in_the_navigation_once() -> None:
     assert sorted(path for _, _, path in markdown.navigation()) == sorted(TEXTS)
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if page.partition("/")[0] in READ_AT_ONCE])
+def test_a_page_can_be_read_in_one_sitting(page: str) -> None:
+    assert len(TEXTS[page].split()) <= 1200
 
 
 def test_the_navigation_has_nine_words() -> None:
