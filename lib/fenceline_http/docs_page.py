@@ -50,7 +50,7 @@ def page(version: str) -> str:
     """Return the whole page, as HTML."""
     document = openapi.document(version)
     info = document["info"]
-    by_tag = _by_tag(document)
+    by_tag = operations_by_tag(document)
     sections = [_group(tag["name"], tag["description"], by_tag[tag["name"]]) for tag in document["tags"]]
     return _whole(
         f"{info['title']} {version}: HTTP API",
@@ -116,7 +116,7 @@ def _introduction(document: Schema) -> str:
     )
 
 
-def _by_tag(document: Schema) -> dict[str, list[tuple[str, str, Schema]]]:
+def operations_by_tag(document: Schema) -> dict[str, list[tuple[str, str, Schema]]]:
     """Return (method, path, operation) by the operation's tag, in the order of the tags."""
     found: dict[str, list[tuple[str, str, Schema]]] = {tag["name"]: [] for tag in document["tags"]}
     for path, item in document["paths"].items():
@@ -153,7 +153,7 @@ def _operation(method: str, path: str, told: Schema) -> str:
     if body:
         needed = "required" if body["required"] else "optional"
         parts.append(f"<h4>Body ({needed})</h4>\n{_content(body['content'])}")
-    parts.append(f"<h4>Example</h4>\n<pre>{escape(_curl(method, path, told))}</pre>\n")
+    parts.append(f"<h4>Example</h4>\n<pre>{escape(curl_line(method, path, told))}</pre>\n")
     refused = []
     for status, answer in told["responses"].items():
         if int(status) >= 400:
@@ -189,7 +189,7 @@ def _content(content: Mapping[str, Schema]) -> str:
     return "".join(parts)
 
 
-def _curl(method: str, path: str, told: Schema) -> str:
+def curl_line(method: str, path: str, told: Schema) -> str:
     """Return a line for a shell that makes the example's request."""
     for parameter in told["parameters"]:
         if parameter["in"] == "path":
