@@ -84,8 +84,14 @@ class FencelineError(Exception):
             "detail": printable(_cut(self.detail)),
             "code": self.code,
             "next_step": self.next_step,
+            **({"help": help_path(self.code)} if self.code in TABLE else {}),
             **{name: _cut(value) if isinstance(value, str) else value for name, value in self.extra.items()},
         }
+
+
+def help_path(code: str) -> str:
+    """Return the path, on every server, at which a page explains the error."""
+    return f"/docs/errors#{code.lower()}"
 
 
 def _placed(detail: str, topic: str, partition: str) -> str:
@@ -148,13 +154,13 @@ class InvalidRequestError(FixError):
 
 
 class InvalidRecordError(FixError):
-    """The topic does not take a record, though it is well-formed. ``record_errors`` names the records (``blamed``)."""
+    """The topic does not take a record, though it is well-formed. ``record_errors`` names the records."""
 
     code, status, title = "INVALID_RECORD", 400, "invalid record"
 
 
 class InvalidTimestampError(FixError):
-    """A record's timestamp lies outside the topic's bounds. ``record_errors`` names the records (``blamed``)."""
+    """A record's timestamp lies outside the topic's bounds. ``record_errors`` names the records."""
 
     code, status, title = "INVALID_TIMESTAMP", 400, "invalid timestamp"
 

@@ -1,7 +1,7 @@
-"""The contract as a page for people, made of the served OpenAPI document.
+"""The contract as a page for people, made of the served OpenAPI document; and a page of every error.
 
-Rule: the page loads nothing and runs nothing, and every text of the document is escaped. The page says only what the
-document says.
+Rule: a page loads nothing and runs nothing, and every text of the document is escaped. A page says only what the
+document and the table of errors say. Links are relative, because a gateway may serve all of it below a prefix.
 
 Not here: any text about an operation (`described`) or an error (`errors.TABLE`).
 """
@@ -50,14 +50,11 @@ def page(version: str) -> str:
     """Return the whole page, as HTML."""
     document = openapi.document(version)
     info = document["info"]
-    by_tag = _by_tag(document)
+    by_tag = operations_by_tag(document)
     sections = [_group(tag["name"], tag["description"], by_tag[tag["name"]]) for tag in document["tags"]]
-    return "".join(
+    return _whole(
+        f"{info['title']} {version}: HTTP API",
         [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            f"<title>{escape(info['title'])} {escape(version)}: HTTP API</title>\n<style>{_STYLE}</style>\n</head>\n",
-            f"<body>\n<header>\n<h1>{escape(info['title'])} {escape(version)}: HTTP API</h1>\n",
             f"<p>{_prose(info['summary'])} {_prose(info['description'])}</p>\n",
             _introduction(document),
             "</header>\n",
@@ -65,7 +62,44 @@ def page(version: str) -> str:
             "<main>\n",
             *sections,
             _schemas(document["components"]["schemas"]),
-            _errors(),
+        ],
+    )
+
+
+@cache
+def errors_page(version: str) -> str:
+    """Return the page that explains every error, as HTML; the member ``help`` of a problem leads to its part."""
+    steps = (
+        "<p>An error is <code>application/problem+json</code>. <code>fix</code>: no record was written, and the same "
+        "request fails again. <code>retry</code>: no record was written; send it again. <code>check</code>: it may "
+        "have been written. <code>stop</code>: stored data breaks an invariant.</p>\n"
+    )
+    rows = []
+    for code, leaf in errors.TABLE.items():
+        required, optional = schemas.members_of(code)
+        rows.append(
+            [
+                f'<code id="{escape(code.lower())}">{escape(code)}</code>',
+                str(leaf.status),
+                escape(leaf.next_step),
+                ", ".join(f"<code>{escape(name)}</code>" for name in (*required, *optional)),
+                _prose(schemas.problem(code).definition["description"]),
+            ]
+        )
+    table = _table(("code", "status", "next step", "also has", "meaning"), rows)
+    back = '<p>What gives these errors is in <a href="../docs">the HTTP API</a>.</p>\n'
+    return _whole(f"fenceline {version}: errors", [back, "</header>\n<main>\n", steps, table])
+
+
+def _whole(title: str, parts: Iterable[str]) -> str:
+    """Return a page. ``parts`` begin in its header, and end in its main part."""
+    return "".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
+            f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n",
+            f"<body>\n<header>\n<h1>{escape(title)}</h1>\n",
+            *parts,
             "</main>\n</body>\n</html>\n",
         ]
     )
@@ -82,7 +116,7 @@ def _introduction(document: Schema) -> str:
     )
 
 
-def _by_tag(document: Schema) -> dict[str, list[tuple[str, str, Schema]]]:
+def operations_by_tag(document: Schema) -> dict[str, list[tuple[str, str, Schema]]]:
     """Return (method, path, operation) by the operation's tag, in the order of the tags."""
     found: dict[str, list[tuple[str, str, Schema]]] = {tag["name"]: [] for tag in document["tags"]}
     for path, item in document["paths"].items():
@@ -98,7 +132,7 @@ def _contents(by_tag: Mapping[str, Sequence[tuple[str, str, Schema]]]) -> str:
         names = [(escape(told["operationId"]), _prose(told["summary"])) for _, _, told in operations]
         links = [f'<li><a href="#{name}">{name}</a> {summary}</li>' for name, summary in names]
         parts.append(f'<h3><a href="#tag-{escape(tag)}">{escape(tag)}</a></h3>\n<ul>\n{_lines(links)}</ul>\n')
-    parts.append('<p><a href="#schemas">Schemas</a>, <a href="#errors">errors</a></p>\n</nav>\n')
+    parts.append('<p><a href="#schemas">Schemas</a>, <a href="docs/errors">errors</a></p>\n</nav>\n')
     return "".join(parts)
 
 
@@ -119,12 +153,12 @@ def _operation(method: str, path: str, told: Schema) -> str:
     if body:
         needed = "required" if body["required"] else "optional"
         parts.append(f"<h4>Body ({needed})</h4>\n{_content(body['content'])}")
-    parts.append(f"<h4>Example</h4>\n<pre>{escape(_curl(method, path, told))}</pre>\n")
+    parts.append(f"<h4>Example</h4>\n<pre>{escape(curl_line(method, path, told))}</pre>\n")
     refused = []
     for status, answer in told["responses"].items():
         if int(status) >= 400:
             codes = answer["description"].split(", ")  # the description lists the status's codes
-            links = [f'<a href="#{escape(code)}"><code>{escape(code)}</code></a>' for code in codes]
+            links = [f'<a href="docs/errors#{escape(code.lower())}"><code>{escape(code)}</code></a>' for code in codes]
             refused.append([escape(status), " ".join(links)])
             continue
         parts.append(f"<h4>Answer {escape(status)}</h4>\n")
@@ -155,7 +189,7 @@ def _content(content: Mapping[str, Schema]) -> str:
     return "".join(parts)
 
 
-def _curl(method: str, path: str, told: Schema) -> str:
+def curl_line(method: str, path: str, told: Schema) -> str:
     """Return a line for a shell that makes the example's request."""
     for parameter in told["parameters"]:
         if parameter["in"] == "path":
@@ -198,28 +232,6 @@ def _members(schema: Schema) -> str:
     return _table(("member", "", "type", "meaning"), rows)
 
 
-def _errors() -> str:
-    rows = []
-    for code, leaf in errors.TABLE.items():
-        required, optional = schemas.members_of(code)
-        rows.append(
-            [
-                f'<code id="{escape(code)}">{escape(code)}</code>',
-                str(leaf.status),
-                escape(leaf.next_step),
-                ", ".join(f"<code>{escape(name)}</code>" for name in (*required, *optional)),
-                _prose(schemas.problem(code).definition["description"]),
-            ]
-        )
-    steps = (
-        "<p>An error is <code>application/problem+json</code>. <code>fix</code>: no record was written, and the same "
-        "request fails again. <code>retry</code>: no record was written; send it again. <code>check</code>: it may "
-        "have been written. <code>stop</code>: stored data breaks an invariant.</p>\n"
-    )
-    table = _table(("code", "status", "next step", "also has", "meaning"), rows)
-    return f'<section>\n<h2 id="errors">Errors</h2>\n{steps}{table}</section>\n'
-
-
 # Schemas in a line
 
 
@@ -230,9 +242,9 @@ def _type(schema: Schema) -> str:
         return f'<a href="#schema-{name}">{name}</a>'
     for word in ("anyOf", "oneOf"):
         if word in schema:
-            # The schema of every error at once: each has its line in the table of errors.
+            # The schema of every error at once: each has its line on the page of errors.
             told = [one for one in schema[word] if one.get("$ref", "").removeprefix(_REF) not in errors.TABLE]
-            return " or ".join(map(_type, told)) or '<a href="#errors">an error</a>'
+            return " or ".join(map(_type, told)) or '<a href="docs/errors">an error</a>'
     if "const" in schema:
         return f"<code>{escape(json.dumps(schema['const']))}</code>"
     if "enum" in schema:

@@ -108,8 +108,8 @@ def problem(code: str) -> Named:
         "code": const(code),
         "next_step": const(leaf.next_step),
     }
-    definition = {"title": leaf.__name__, **obj({**common, **required}, optional)}
-    return Named(code, definition, " ".join((leaf.__doc__ or "").split()))
+    definition = {"title": leaf.__name__, **obj({**common, **required}, {"help": STRING, **optional})}
+    return Named(code, definition, " ".join((leaf.__doc__ or "").replace("``", "`").split()))
 
 
 def one_of(codes: Iterable[str]) -> Schema:

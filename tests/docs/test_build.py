@@ -20,7 +20,7 @@ TEXTS = {page.relative_to(DOCS).as_posix(): page.read_text() for page in PAGES}
 PICTURES = sorted((DOCS / "assets").glob("*.svg"))
 FOLDERS = r"(?:lib|functions|infra|models|tests|tools|benchmarks|examples|docs)/"
 NAMED = re.compile(rf"`({FOLDERS}[\w./*-]*(?:::\w+)?)`")
-OUTSIDE = re.compile(r"https?://(?!127\.0\.0\.1|localhost|…|[\w.-]+\.amazonaws\.com)[^\s)>\"'`\]]+")
+OUTSIDE = re.compile(r"https?://(?!127\.0\.0\.1|localhost|…|example\.com|[\w.-]+\.amazonaws\.com)[^\s)>\"'`\]]+")
 # Pages of reference and of the designs have tables of everything; protocol chapters have a bound of their own.
 READ_AT_ONCE = {"compare", "index.md", "learn", "operate", "recipes", "start", "understand"}
 LINKS = DOCS / "links.txt"

@@ -14,6 +14,7 @@ from fenceline import errors
 from fenceline.format import keys
 from fenceline.ports import Put
 from fenceline_http import docs_page, openapi
+from fenceline_http.routes import ROUTES
 from tests.support.http_events import DOCUMENT, HTML_TYPE, Answer, call, validator
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
@@ -72,6 +73,26 @@ def test_a_browser_gets_the_page_at_the_root_and_every_client_at_docs(service: A
         assert answer.body.decode() == docs_page.page("0.0.0")
 
 
+def test_the_help_of_an_error_leads_to_its_part_of_a_page_of_the_server(service: Any) -> None:
+    refused = call("GET", "/v1/topics/none").json
+    assert refused["help"] == "/docs/errors#unknown_topic_or_partition"
+    path, _, part = refused["help"].partition("#")
+    answer = call("GET", path)
+    assert (answer.status, answer.headers["content-type"]) == (200, HTML_TYPE)
+    assert answer.body.decode() == docs_page.errors_page("0.0.0")
+    page = Page(answer.body.decode())
+    assert part in page.of("id")
+    assert not page.tags & LOADS
+
+
+def test_the_page_of_errors_has_each_of_them_with_what_it_means() -> None:
+    page = Page(docs_page.errors_page("0.0.0"))
+    assert page.of("id") == [code.lower() for code in errors.TABLE]
+    for code, leaf in errors.TABLE.items():
+        assert errors.help_path(code) == f"/docs/errors#{code.lower()}"
+        assert " ".join((leaf.__doc__ or "").replace("``", "").split()) in page.text, code
+
+
 def test_the_page_loads_nothing_and_every_link_within_it_leads_somewhere() -> None:
     page = Page(docs_page.page("0.0.0"))
     assert not page.tags & LOADS
@@ -79,7 +100,10 @@ def test_the_page_loads_nothing_and_every_link_within_it_leads_somewhere() -> No
     assert "url(" not in docs_page.page("0.0.0")
     ids = page.of("id")
     assert len(set(ids)) == len(ids)
-    assert {link for link in page.of("href") if link[1:] not in ids} == {"v1/openapi.json"}
+    beyond = {link for link in page.of("href") if link[1:] not in ids}
+    # Relative ones, which lead to the same from `/` and from `/docs`, also below a gateway's prefix.
+    of_errors = {f"docs/errors#{part}" for part in Page(docs_page.errors_page("0.0.0")).of("id")}
+    assert beyond - of_errors == {"v1/openapi.json", "docs/errors"}
 
 
 def test_the_page_has_every_operation_every_error_and_a_line_to_copy_for_each() -> None:
@@ -88,9 +112,10 @@ def test_the_page_has_every_operation_every_error_and_a_line_to_copy_for_each() 
         assert f"{method} {path}\n" in text, name
         assert operation["description"].replace("`", "") in text, name
     assert text.count("curl -s") == len(OPERATIONS)
-    ids = Page(docs_page.page("0.0.0")).of("id")
-    assert set(errors.TABLE) <= set(ids)
-    assert set(OPERATIONS) <= set(ids)
+    page = Page(docs_page.page("0.0.0"))
+    codes = {code for route in ROUTES for code in route.codes}
+    assert {f"docs/errors#{code.lower()}" for code in codes} <= set(page.of("href"))
+    assert set(OPERATIONS) <= set(page.of("id"))
 
 
 def test_markup_in_the_document_is_text_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def _shown_as(path: str, query: str, media: str | None) -> tuple[str, str | None
     if media == BATCH_TYPE:
         return path.replace("/records", "/batches"), BYTES_TYPE
     if media == HTML_TYPE:
-        return "/docs", media
+        return path if path.startswith("/docs") else "/docs", media
     if path.endswith("/offsets") and "timestamp" in query:
         return path.replace("/offsets", "/offset-for-time" if "{partition}" in path else "/offsets-for-time"), media
     return path, media

@@ -317,7 +317,7 @@ def play_log(s: Session) -> None:
     s.call("POST /v1/topics", {"name": "gone"})
     for path in ("topics?limit=3", "topics?prefix=o", "topics/orders", "topics/none", "health", "openapi.json"):
         s.call(f"GET /v1/{path}")
-    for path in ("/", "/docs", "/none"):
+    for path in ("/", "/docs", "/docs/errors", "/none"):
         s.call(f"GET {path}")
     for number in range(40):  # a checkpoint, and a fold by the other process
         s.call("POST /v1/topics/orders/partitions/1/records", records(f"n{number}"), log=number % 2)

@@ -52,7 +52,7 @@ _ADVICE = (
     ),
 )
 _SAID_CHARS_MAX = 500
-_MEMBERS_OF_ALL = frozenset({"type", "title", "status", "detail", "code", "next_step"})
+_MEMBERS_OF_ALL = frozenset({"type", "title", "status", "detail", "code", "next_step", "help"})
 
 
 def error_of(response: httpx.Response) -> errors.FencelineError:

@@ -100,3 +100,9 @@ def docs(request: Request) -> Response:
     from fenceline_http.docs_page import page  # Only a request for it pays for making it.
 
     return responses.page(page(request.service.version))
+
+
+def errors(request: Request) -> Response:
+    from fenceline_http.docs_page import errors_page  # Only a request for it pays for making it.
+
+    return responses.page(errors_page(request.service.version))

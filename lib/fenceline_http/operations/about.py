@@ -78,4 +78,15 @@ ROUTES = (
         answers={200: None},
         gives_page=True,
     ),
+    Route(
+        "GET",
+        "/docs/errors",
+        "admin.errors",
+        operation="getErrors",
+        tag="Service",
+        summary="Explain every error as a page",
+        description="Returns a page for people that explains every error code. `help` of an error leads to its part.",
+        answers={200: None},
+        gives_page=True,
+    ),
 )
