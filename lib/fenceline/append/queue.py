@@ -91,7 +91,7 @@ class AppendQueue:
         if group is not None and group.is_frozen and ticket in group.appended:
             ticket.outcome = OutcomeUnknownError(
                 "the store did not answer in time, and may have written the batch; send it again with its "
-                f"sequence or its expected offset; a read that finds nothing is no proof: offset={group.base.next_offset}"
+                f"sequence or expected offset; a read that finds nothing is no proof: offset={group.base.next_offset}"
             )
             self._keep(self._partition)
             return
