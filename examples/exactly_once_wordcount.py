@@ -73,6 +73,7 @@ class Worker:
         self._positions: dict[int, int] = {}
         self._totals: Counter[bytes] = Counter()
 
+    # --8<-- [start:work]
     def work(self, transactional_id: str, generation: int, is_over: threading.Event) -> None:
         """Count the words of the partitions, until ``is_over``.
 
@@ -102,6 +103,8 @@ class Worker:
                     say(event="aborted", code=getattr(error.reason, "code", type(error.reason).__name__))
                     self._go_back()
 
+    # --8<-- [end:work]
+
     def _read(self, owner: Owner) -> dict[int, Sequence[ReadRecord]]:
         """Return the next words of each partition, as the owner of the group's reading."""
         words: dict[int, Sequence[ReadRecord]] = {}
@@ -118,6 +121,7 @@ class Worker:
             words[partition], self._positions[partition] = page.records, page.position
         return words
 
+    # --8<-- [start:count]
     def _count(self, txn: OpenTransaction, words: dict[int, Sequence[ReadRecord]], generation: int) -> None:
         for partition, some in words.items():
             for word in some:
@@ -125,6 +129,8 @@ class Worker:
                 self._totals[key] += 1
                 total = {"total": self._totals[key], "word": word.offset, "by": generation}
                 txn.send(self._target, key=key, value=json.dumps(total).encode(), partition=partition)
+
+    # --8<-- [end:count]
 
     def _go_back(self) -> None:
         """Go on where the last committed transaction ended."""

@@ -42,7 +42,9 @@ class InAClone(Page):
         (self._clone / "cdk.json").write_text(SETTINGS % sys.executable)
         programs = self._clone / "programs"
         programs.mkdir()
-        (programs / "npx").write_text(f'#!/bin/sh\n[ "$1" = aws-cdk@{install.AWS_CDK} ] || exit 127\nshift\nexec {install.aws_cdk()} "$@" --ci\n')
+        (programs / "npx").write_text(
+            f'#!/bin/sh\n[ "$1" = aws-cdk@{install.AWS_CDK} ] || exit 127\nshift\nexec {install.aws_cdk()} "$@" --ci\n'
+        )
         (programs / "npx").chmod(0o755)
         return super().__enter__()
 
@@ -66,8 +68,13 @@ def left_by(lent: Aws) -> Mapping[str, list[str]]:
     session = botocore.session.get_session()
 
     def client(service: str) -> object:
-        keys = {"aws_access_key_id": lent.env["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": lent.env["AWS_SECRET_ACCESS_KEY"]}
-        return session.create_client(service, region_name="us-east-1", endpoint_url=lent.url, verify=str(lent.certificate), **keys)
+        keys = {
+            "aws_access_key_id": lent.env["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": lent.env["AWS_SECRET_ACCESS_KEY"],
+        }
+        return session.create_client(
+            service, region_name="us-east-1", endpoint_url=lent.url, verify=str(lent.certificate), **keys
+        )
 
     buckets = [one["Name"] for one in client("s3").list_buckets()["Buckets"] if "fenceline" in one["Name"]]
     tables = client("dynamodb").list_tables()["TableNames"]
