@@ -73,7 +73,6 @@ class Worker:
         self._positions: dict[int, int] = {}
         self._totals: Counter[bytes] = Counter()
 
-    # --8<-- [start:work]
     def work(self, transactional_id: str, generation: int, is_over: threading.Event) -> None:
         """Count the words of the partitions, until ``is_over``.
 
@@ -82,6 +81,7 @@ class Worker:
             SessionSeveredError, OwnerFencedError: A later start owns the partitions.
             CommitOutcomeUnknownError: A commit was not answered. The next start goes on from what became of it.
         """
+        # --8<-- [start:work]
         owned = [f"{self._source}/{partition}" for partition in self._partitions]
         with (
             # The order matters: once the producer exists, the worker before this one can commit nothing more.
@@ -102,8 +102,7 @@ class Worker:
                 except TransactionAbortedError as error:
                     say(event="aborted", code=getattr(error.reason, "code", type(error.reason).__name__))
                     self._go_back()
-
-    # --8<-- [end:work]
+        # --8<-- [end:work]
 
     def _read(self, owner: Owner) -> dict[int, Sequence[ReadRecord]]:
         """Return the next words of each partition, as the owner of the group's reading."""
