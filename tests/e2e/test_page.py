@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import botocore.session
 import pytest
@@ -21,7 +22,8 @@ from tests.servers.aws import RESOLVER, Aws, aws
 pytestmark = pytest.mark.deploy
 
 PAGE = ROOT / "docs" / "learn" / "on-aws.md"
-CLONE = ("app.py", "constraints.txt", "examples", "functions", "infra", "lib", "pyproject.toml")
+# Of a clone's files, what a deployment reads.
+CLONE = ("app.py", "constraints.txt", "functions", "infra", "lib", "pyproject.toml")
 # An emulator runs functions on this machine, and no terminal answers the toolkit's question.
 SETTINGS = '{"app": "%s app.py", "context": {"target": "here"}, "requireApproval": "never"}'
 
@@ -37,8 +39,7 @@ class InAClone(Page):
 
     def __enter__(self) -> Page:
         for name in CLONE:
-            if name != "examples":  # every page has these
-                (self._clone / name).symlink_to(ROOT / name)
+            (self._clone / name).symlink_to(ROOT / name)
         (self._clone / "cdk.json").write_text(SETTINGS % sys.executable)
         programs = self._clone / "programs"
         programs.mkdir()
@@ -67,7 +68,7 @@ def left_by(lent: Aws) -> Mapping[str, list[str]]:
     """Return the buckets and tables of regions that are left."""
     session = botocore.session.get_session()
 
-    def client(service: str) -> object:
+    def client(service: str) -> Any:
         keys = {
             "aws_access_key_id": lent.env["AWS_ACCESS_KEY_ID"],
             "aws_secret_access_key": lent.env["AWS_SECRET_ACCESS_KEY"],

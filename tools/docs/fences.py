@@ -24,12 +24,12 @@ def shown(line: str) -> str:
     return f"{found['fence']}{found['language']}{''.join(_TITLE.findall(found['words']))}"
 
 
-class _Fences(Preprocessor):
+class _Fences(Preprocessor):  # type: ignore[misc]  # Markdown has no types
     def run(self, lines: list[str]) -> list[str]:
         return [shown(line) for line in lines]
 
 
-class FencesExtension(Extension):
+class FencesExtension(Extension):  # type: ignore[misc]  # as above
     """The extension that ``mkdocs.yml`` names."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 (Markdown's name)
