@@ -81,6 +81,7 @@ class Worker:
             SessionSeveredError, OwnerFencedError: A later start owns the partitions.
             CommitOutcomeUnknownError: A commit was not answered. The next start goes on from what became of it.
         """
+        # --8<-- [start:work]
         owned = [f"{self._source}/{partition}" for partition in self._partitions]
         with (
             # The order matters: once the producer exists, the worker before this one can commit nothing more.
@@ -101,6 +102,7 @@ class Worker:
                 except TransactionAbortedError as error:
                     say(event="aborted", code=getattr(error.reason, "code", type(error.reason).__name__))
                     self._go_back()
+        # --8<-- [end:work]
 
     def _read(self, owner: Owner) -> dict[int, Sequence[ReadRecord]]:
         """Return the next words of each partition, as the owner of the group's reading."""
@@ -118,6 +120,7 @@ class Worker:
             words[partition], self._positions[partition] = page.records, page.position
         return words
 
+    # --8<-- [start:count]
     def _count(self, txn: OpenTransaction, words: dict[int, Sequence[ReadRecord]], generation: int) -> None:
         for partition, some in words.items():
             for word in some:
@@ -125,6 +128,8 @@ class Worker:
                 self._totals[key] += 1
                 total = {"total": self._totals[key], "word": word.offset, "by": generation}
                 txn.send(self._target, key=key, value=json.dumps(total).encode(), partition=partition)
+
+    # --8<-- [end:count]
 
     def _go_back(self) -> None:
         """Go on where the last committed transaction ended."""

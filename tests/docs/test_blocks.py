@@ -10,7 +10,7 @@ from tests.docs.blocks import ROOT, Block, BlockError, Page, blocks_of, output_p
 
 DOCS = ROOT / "docs"
 TYPED = ("start", "learn", "recipes", "designs")
-PAGES = sorted(page for folder in TYPED for page in (DOCS / folder).glob("*.md"))
+PAGES = [DOCS / "index.md", *sorted(page for folder in TYPED for page in (DOCS / folder).glob("*.md"))]
 NEEDS = {"aws", "spark"}
 # Blocks that no test runs. It may only fall.
 SHOWN_MAX = 0

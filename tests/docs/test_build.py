@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -48,7 +49,9 @@ def built(folder: Path, second: str) -> subprocess.CompletedProcess[str]:
     (folder / "docs/second.md").write_text(f"# Second\n\n{second}\n")
     zensical = Path(sys.executable).with_name("zensical")
     command = [zensical, "build", "--strict", "-f", "mkdocs.yml"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
 
 
 def test_pages_that_are_right_are_built(small: Path) -> None:
@@ -57,6 +60,25 @@ def test_pages_that_are_right_are_built(small: Path) -> None:
     page = (small / "build/site/second/index.html").read_text()
     assert "<svg" in page
     assert OUTSIDE.findall(re.sub(r"xmlns(:\w+)?=\"[^\"]*\"", "", page)) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "language"),
+    [
+        ("sh aws", "sh"),
+        ("sh exits=1", "sh"),
+        ('python spark title="a.py" run=no', "python"),
+        ('json title="a b.json"', "json"),
+    ],
+)
+def test_a_block_with_words_for_tests_is_a_block_without_them(small: Path, head: str, language: str) -> None:
+    assert (
+        built(small, f'```{head}\necho one\n```\n\n=== "Tab"\n\n    ```{head}\n    echo two\n    ```').returncode == 0
+    )
+    page = (small / "build/site/second/index.html").read_text()
+    assert page.count(f'class="language-{language} highlight"') == 2
+    assert page.count('class="filename"') == 2 * ("title" in head)
+    assert not re.search(r"```|exits=|run=no|>\w+ (?:aws|spark)", page)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tools.docs import fences
 
 ROOT = Path(__file__).parents[2]
 _SNIPPET = re.compile(r'^(?P<indent>[ ]*)--8<-- "(?P<path>[^":]+)(?::(?P<part>[\w-]+))?"[ ]*$', re.MULTILINE)
@@ -65,6 +68,7 @@ def copy_of(page: Path, docs: Path) -> str:
     """Return a page's text with its snippets, pictures and docstrings put in."""
     text = _SNIPPET.sub(lambda found: _snippet(found, docs), page.read_text())
     text = _OBJECT.sub(lambda found: documented(found["name"], found["options"]), text)
+    text = "\n".join(map(fences.shown, text.split("\n")))
     return _CARDS.sub("", text)
 
 
@@ -90,7 +94,7 @@ def _snippet(found: re.Match[str], docs: Path) -> str:
         return f"{found['indent']}[Picture: {label}]"
     if found["part"]:
         text = re.split(rf".*--8<-- \[(?:start|end):{found['part']}\].*\n", text)[1]
-    return "\n".join(f"{found['indent']}{line}".rstrip() for line in text.splitlines())
+    return "\n".join(f"{found['indent']}{line}".rstrip() for line in textwrap.dedent(text).splitlines())
 
 
 def documented(name: str, options: str) -> str:

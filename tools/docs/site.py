@@ -87,7 +87,8 @@ def broken_links() -> list[str]:
 
 
 def _zensical(*arguments: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("zensical")), *arguments]
+    # By -m, because the working directory is then on Python's path, where our extension of Markdown is.
+    return [sys.executable, "-m", "zensical", *arguments]
 
 
 def _run(config: Path) -> None:
