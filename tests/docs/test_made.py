@@ -96,9 +96,9 @@ def test_each_topic_setting_has_its_heading_and_says_what_follows() -> None:
     assert set(settings.EFFECTS) == set(NAMES)
 
 
-def test_each_variable_of_a_server_and_a_command_has_its_row() -> None:
-    rows = set(re.findall(r"^\| `(FENCELINE_\w+)` \|", page(settings.SERVER_SETTINGS), re.MULTILINE))
-    assert rows == {*Settings("d").to_env(), *(name.strip("`") for name in settings.of_commands())}
+def test_each_variable_of_a_server_and_a_command_has_its_heading() -> None:
+    found = set(re.findall(r"^### `(FENCELINE_\w+)`$", page(settings.SERVER_SETTINGS), re.MULTILINE))
+    assert found == {*Settings("d").to_env(), *(name.strip("`") for name in settings.of_commands())}
     assert set(settings.meanings()) == {name.removeprefix("FENCELINE_").lower() for name in Settings("d").to_env()}
 
 

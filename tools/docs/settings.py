@@ -127,8 +127,7 @@ def _of_servers() -> str:
             "\n\n",
             block("export FENCELINE_URL=http://127.0.0.1:8080\nfenceline topic list", "sh"),
             "\n## Of a client and a command\n\n",
-            table(("variable", "meaning"), sorted(of_commands().items())),
-            "\n",
+            *(_variable(name, what) for name, what in sorted(of_commands().items())),
             filled(
                 "Credentials come from where AWS's own tools find them: `AWS_PROFILE`, `AWS_ACCESS_KEY_ID` and the "
                 "rest. [`fenceline lock`](cli/lock.md) sets variables for the command that it runs."
@@ -139,9 +138,14 @@ def _of_servers() -> str:
                 "functions. They matter to you only where you run a function yourself."
             ),
             "\n\n",
-            table(("variable", "default", "meaning"), rows),
+            *(_variable(name, what, default) for name, default, what in rows),
         ]
     )
+
+
+def _variable(name: str, what: str, default: str = "") -> str:
+    """Return a part of its own, so that a search for the variable's name finds it."""
+    return f"### {name}\n\n{filled(f'{what} Default: {default}.' if default else what)}\n\n"
 
 
 def of_commands() -> dict[str, str]:
