@@ -12,7 +12,7 @@ FOLDER = ROOT / "docs/compare"
 PAGES = sorted(page.name for page in FOLDER.glob("*.md"))
 OTHERS = sorted(set(PAGES) - {"index.md"})
 ROWS = (
-    "who runs it",
+    "run by",
     "an append costs",
     "an append takes",
     "order",
@@ -22,7 +22,7 @@ ROWS = (
     "Spark",
     "quotas",
 )
-LOCK_ROWS = ("who runs it", "a lock costs", "taking it takes", *ROWS[3:])
+LOCK_ROWS = ("run by", "a lock costs", "taking it takes", *ROWS[3:])
 LINK = re.compile(r"\[([^\]]*)\]\(https?://[^)]*\), (\d{4}-\d\d)\)")
 OURS = re.compile(r"\b(fenceline|make) [a-z]")
 # A figure begins with a digit, or with a currency, and is no part of a name such as S3, KIP-27 or 2.8 after "since".
