@@ -31,6 +31,13 @@ def test_each_name_of_the_overview_is_on_the_page_beside_it() -> None:
         assert set(re.findall(r"`(\w+)`", names)) <= on_page
 
 
+def test_each_public_call_of_a_client_is_in_the_table_and_in_the_order_of_the_page() -> None:
+    text = (FOLDER / "client.md").read_text()
+    [listed] = re.findall(r"members: \[([^\]]*)\]", text)
+    assert sorted(listed.split(", ")) == sorted(name for name in dir(fenceline.Client) if name[0] != "_")
+    assert re.findall(r"\[`(\w+)`\]\(#fenceline\.Client\.\1\)", text) == listed.split(", ")
+
+
 def test_each_leaf_of_the_errors_has_a_docstring() -> None:
     assert [code for code, leaf in errors.TABLE.items() if not (leaf.__doc__ or "").strip()] == []
 
