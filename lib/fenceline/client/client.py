@@ -36,7 +36,7 @@ DELIVERY_MS = 120_000
 class Client(ApiClient):
     """A fenceline service at ``url``. Safe to share between threads; a context manager that closes its connections.
 
-    Every method raises the error that the service answered (errors.py). Without an answer it raises
+    Every method raises the error that the service answered (``fenceline.errors``). Without an answer it raises
     ``StoreUnavailableError`` if nothing was carried out, ``OutcomeUnknownError`` if it may have been. The logger
     ``fenceline`` warns of each request that is sent again.
 

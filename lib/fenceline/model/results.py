@@ -125,7 +125,13 @@ class SegmentList(Bounded):
 
 @dataclass(frozen=True, slots=True)
 class ProducerRef:
-    """The producer of a JSON batch that is sent idempotently, and the batch's sequence (KIP-98)."""
+    """The producer of a JSON batch that is sent idempotently, and the batch's sequence (KIP-98).
+
+    Attributes:
+        producer_id: What ``Client.producer_id`` gave.
+        producer_epoch: The epoch that came with the id.
+        sequence: The number of the batch's first record among the producer's records of this partition, from 0.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -134,7 +140,12 @@ class ProducerRef:
 
 @dataclass(frozen=True, slots=True)
 class SessionRef:
-    """The session that an append names, and the topic epoch that the session was granted."""
+    """The session that an append names, and the topic epoch that the session was granted.
+
+    Attributes:
+        session_id: The session's id.
+        topic_epoch: The epoch that the claim of this partition was answered with.
+    """
 
     session_id: str
     topic_epoch: int
@@ -143,7 +154,17 @@ class SessionRef:
 @Titled("Appended", "Where a batch was appended.")
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The place of a batch in the log. The fields are those of the contract's "Produce"."""
+    """The place of a batch in the log. The fields are those of the contract's "Produce".
+
+    Attributes:
+        base_offset: The offset of the first record.
+        next_offset: The partition's next offset after this batch.
+        count: How many records the batch has.
+        duplicate: True if this batch was stored before; the answer is then the first one's.
+        topic_epoch: The topic epoch in force at the batch.
+        expected_offset_checked: True if an expected offset was compared.
+        timestamp: The time of the append in ms, where the topic takes that as the records' time; else −1.
+    """
 
     base_offset: Offset
     next_offset: Annotated[Offset, "The next offset of the partition after this batch."]
@@ -161,6 +182,14 @@ class ReadRecord:
 
     A record's identity is the same in every region: ``origin``, ``origin_topic_id``, and the record's ``number`` among
     those that the topic's incarnation there produced. All three are given where identities are asked for.
+
+    Attributes:
+        offset: The record's offset in its partition.
+        timestamp: In ms; −1 where the record has none.
+        key: The key, or ``None``.
+        value: The value; ``None`` is a tombstone.
+        headers: Pairs of name and value, in order.
+        topic_epoch: The topic epoch of the record's batch.
     """
 
     offset: Offset
@@ -180,6 +209,12 @@ class Page(Bounded):
     """Records in order of offset, and where to read next.
 
     A page of a compacted read has the view's ``compaction_horizon`` and ``deletes_to``, both 0 without a view.
+
+    Attributes:
+        records: The records, in order of their offsets.
+        position: The offset to read next, past records that are not shown.
+        bounds: The partition's log start, last stable offset and next offset.
+        active_region: Of a subscription: the other region in which it should be read.
     """
 
     records: Sequence[ReadRecord]

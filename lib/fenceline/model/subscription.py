@@ -86,7 +86,14 @@ class ShownSubscription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset that a group would read in a partition, and the group's own note on it."""
+    """The next offset that a group would read in a partition, and the group's own note on it.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition's number.
+        offset: One past the last record that is done with.
+        metadata: The group's own note.
+    """
 
     topic: TopicName
     partition: int

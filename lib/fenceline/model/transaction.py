@@ -30,21 +30,36 @@ _UNCARRIED = re.compile("[/\x00-\x1f\x7f]")  # what no path carries
 
 @Titled("ProducerId")
 class ProducerPair(NamedTuple):
-    """A producer id, and one of its epochs."""
+    """A producer id, and one of its epochs.
+
+    Attributes:
+        producer_id: The id that the transactional id was given.
+        producer_epoch: The epoch of one of its transactions.
+    """
 
     producer_id: int
     producer_epoch: ProducerEpoch
 
 
 class TopicPartition(NamedTuple):
-    """A partition, by its topic's name."""
+    """A partition, by its topic's name.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition's number, from 0.
+    """
 
     topic: TopicName
     partition: PartitionNumber
 
 
 class TransactionMember(NamedTuple):
-    """A transactional id with its producer's pair: one of several transactions that end together."""
+    """A transactional id with its producer's pair: one of several transactions that end together.
+
+    Attributes:
+        transactional_id: The transactional id.
+        pair: The pair of the transaction that is to end.
+    """
 
     transactional_id: TransactionalId
     pair: Annotated[ProducerPair, INLINE]
