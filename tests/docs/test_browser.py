@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import http.server
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -14,10 +16,16 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tools.docs import site
+from fenceline import errors
+from fenceline.model.topic_config import NAMES
+from fenceline.settings import Settings
+from infra.context import Deployment
+from infra.runbooks import RUNBOOKS
+from tools.docs import cli, site
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
+DOCS = site.ROOT / "docs"
 # One page of each kind.
 LOOKED_AT = [
     "",
@@ -100,3 +108,82 @@ def test_a_page_can_be_read_and_reached_and_asks_no_other_host(
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= 420
         assert watched.elsewhere == []
         assert watched.said == []
+
+
+FIRST_HITS = """asked => {
+  for (const element of document.querySelectorAll("*")) {
+    const options = element.shadowRoot ? [...element.shadowRoot.querySelectorAll("[role=option]")] : [];
+    const isOfThis = option => new URL(option.href).searchParams.get("h") === asked;
+    if (options.length && options.every(isOfThis)) return options[0].href;
+  }
+  return null;
+}"""
+
+
+class Search:
+    """The site's search, as a person types into it."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self._page, self._url = page, url
+        page.goto(url)
+        page.wait_for_load_state("networkidle")
+        page.keyboard.press("Control+k")
+        self._box = page.get_by_role("combobox")
+        self._box.wait_for()
+
+    def first_hit(self, text: str) -> str:
+        """Return the address of the first hit, below the site, once two looks agree."""
+        self._box.fill(text)
+        self._page.wait_for_function(FIRST_HITS, arg=text)
+        hits: list[str] = []
+        while len(hits) < 3 or len(set(hits[-3:])) > 1:
+            self._page.wait_for_timeout(20)
+            hits.append(self._page.evaluate(FIRST_HITS, text) or "")
+        return re.sub(r"\?h=[^#]*", "", hits[-1].removeprefix(self._url))
+
+
+@pytest.fixture(scope="module")
+def search(browser: Browser, url: str) -> Search:
+    return Search(browser.new_page(), url)
+
+
+def headings(page: str) -> list[str]:
+    """Return the headings of a page below its title, without marks."""
+    found = re.findall(r"^##+ (.+?)(?: \{ #.*\})?$", (DOCS / page).read_text(), re.MULTILINE)
+    return [heading.replace("`", "") for heading in found]
+
+
+def options() -> set[str]:
+    of_commands = [option for command in cli.commands() for option in command.options]
+    return {name for option in of_commands for name in option.opts if name.startswith("--") and name != "--help"}
+
+
+COMMANDS = {
+    f"fenceline {' '.join(command.words)}": command.page.removesuffix(".md")
+    for command in cli.commands()
+    if not command.commands
+}
+# `region` is a word of many pages, too.
+SPARK_OPTIONS = {name for name in headings("reference/spark/options.md") if " " not in name} - {"region"}
+# By kind: what a person may search for, and the beginning of the first hit's address.
+EXACT = {
+    "errors": {code: f"reference/errors/#{code.lower()}" for code in errors.TABLE},
+    "alarms": {alarm: f"operate/runbooks/{page}/" for alarm, page in RUNBOOKS.items() if alarm[0] != "*"},
+    "commands": {name: f"reference/cli/{page}/" for name, page in COMMANDS.items()},
+    "options": dict.fromkeys(options(), "reference/cli/"),
+    "topic settings": dict.fromkeys(NAMES, "reference/topic-settings/#"),
+    "settings of a deployment": {f"-c {field.name}": "operate/settings/#" for field in dataclasses.fields(Deployment)},
+    "variables": dict.fromkeys(Settings("d").to_env(), "reference/settings/#"),
+    "options on Spark": dict.fromkeys(SPARK_OPTIONS, "reference/"),
+}
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_the_first_hit_of_an_exact_text_is_the_page_that_explains_it(search: Search, kind: str) -> None:
+    hits = {text: search.first_hit(text) for text in sorted(EXACT[kind])}
+    assert len(hits) >= 10
+    assert {text: hit for text, hit in hits.items() if not hit.startswith(EXACT[kind][text])} == {}
+
+
+def test_plain_words_find_the_error_that_they_mean(search: Search) -> None:
+    assert search.first_hit("fenced epoch") == "reference/errors/#producer_fenced"

@@ -125,7 +125,9 @@ def _index(found: list[Command]) -> str:
 
 
 def _page(one: Command) -> str:
-    parts = [f"# fenceline {' '.join(one.words)}\n\n"]
+    # The page of a group is not searched: it would be found before the commands, as "producers" before "produce".
+    parts = ["---\nsearch:\n  exclude: true\n---\n\n"] if one.commands else []
+    parts.append(f"# fenceline {' '.join(one.words)}\n\n")
     first, _, rest = str(one.made_of.help).strip().partition("\n\n")
     parts.append(paragraphs(first) + "\n\n")
     usage = [_shown(piece) for piece in one.made_of.collect_usage_pieces(one.context)]

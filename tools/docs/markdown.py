@@ -18,6 +18,7 @@ import yaml
 from tools.docs import fences
 
 ROOT = Path(__file__).parents[2]
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n+", re.DOTALL)  # what the site's tool reads, such as "not searched"
 _SNIPPET = re.compile(r'^(?P<indent>[ ]*)--8<-- "(?P<path>[^":]+)(?::(?P<part>[\w-]+))?"[ ]*$', re.MULTILINE)
 _LABEL = re.compile(r'aria-label="([^"]*)"')
 _OBJECT = re.compile(r"^::: (?P<name>[\w.]+)\n(?P<options>(?:[ ]{4}.*\n?)*)", re.MULTILINE)
@@ -66,7 +67,7 @@ def write_copies(docs: Path, site: Path) -> None:
 
 def copy_of(page: Path, docs: Path) -> str:
     """Return a page's text with its snippets, pictures and docstrings put in."""
-    text = _SNIPPET.sub(lambda found: _snippet(found, docs), page.read_text())
+    text = _SNIPPET.sub(lambda found: _snippet(found, docs), _FRONT_MATTER.sub("", page.read_text()))
     text = _OBJECT.sub(lambda found: documented(found["name"], found["options"]), text)
     text = "\n".join(map(fences.shown, text.split("\n")))
     return _CARDS.sub("", text)
