@@ -99,6 +99,12 @@ def test_a_page_can_be_read_in_one_sitting(page: str) -> None:
     assert len(TEXTS[page].split()) <= 1200
 
 
+@pytest.mark.parametrize("page", sorted(TEXTS))
+def test_each_column_of_a_table_has_a_name(page: str) -> None:
+    heads = re.findall(r"^(\|.*\|)\n\|[-:| ]+\|$", TEXTS[page], re.MULTILINE)
+    assert [head for head in heads if re.search(r"\|\s*\|", head)] == []
+
+
 def test_the_navigation_has_nine_words() -> None:
     assert len(dict.fromkeys(section for section, _, _ in markdown.navigation())) == 9
 

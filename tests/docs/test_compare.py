@@ -35,7 +35,7 @@ def rows(text: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in lines
-        if not re.fullmatch(r"[|\s:-]+", line) and not line.startswith("| |")
+        if not re.fullmatch(r"[|\s:-]+", line) and not line.startswith(("| compared |", "| system |"))
     ]
 
 
