@@ -134,7 +134,10 @@ docs-serve: .venv/ready-docs ## show the documentation at http://127.0.0.1:8000,
 docs-links: .venv/ready-docs ## ask each web address that the documentation names; by hand, because CI has no network
 	$(BIN)/python -m tools.docs links
 
+docs-pictures: setup docs ## pictures of ten pages, light and dark, in build/docs-pictures; needs Chromium
+	$(BIN)/python -m tests.docs.pictures
+
 clean: ## remove what setup and demo made
 	rm -rf .venv build site cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark docs docs-serve docs-links clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark docs docs-serve docs-links docs-pictures clean

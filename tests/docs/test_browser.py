@@ -7,7 +7,6 @@ import functools
 import http.server
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from typing import Literal
@@ -21,6 +20,7 @@ from fenceline.model.topic_config import NAMES
 from fenceline.settings import Settings
 from infra.context import Deployment
 from infra.runbooks import RUNBOOKS
+from tests.docs.browser import Quiet, chromium
 from tools.docs import cli, site
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -44,16 +44,6 @@ LOOKED_AT = [
     "protocol/core/",
     "faq/",
 ]
-
-
-def chromium() -> str | None:
-    named = os.environ.get("FENCELINE_CHROMIUM")
-    return named or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 @pytest.fixture(scope="module")
