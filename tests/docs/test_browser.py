@@ -40,7 +40,7 @@ LOOKED_AT = [
     "operate/settings/",
     "operate/runbooks/contention/",
     "reference/errors/",
-    "reference/python/client/",
+    "reference/python/reader/",
     "protocol/core/",
     "faq/",
 ]
