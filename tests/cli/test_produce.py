@@ -383,3 +383,12 @@ def test_the_reason_why_nothing_is_stored_is_the_servers(trouble, looks, expecte
     watch = Watch(producer, "http://x", file=None, bytes_read=lambda: 0, on_failure=lambda: None)
     why = watch._why(looks)
     assert (why is None) if expected is None else (expected in why)
+
+
+@pytest.mark.parametrize(("prints", "is_shown"), [(False, True), (True, False)])
+def test_no_bar_is_drawn_over_lines_that_go_to_the_same_terminal(monkeypatch, prints, is_shown):
+    """A bar's line has no end, so a printed line would begin behind it."""
+    for stream, is_terminal in (("stdin", False), ("stdout", True), ("stderr", True)):
+        monkeypatch.setattr(f"sys.{stream}", SimpleNamespace(isatty=lambda answer=is_terminal: answer))
+    watch = Watch(None, "http://x", file=None, prints=prints, bytes_read=lambda: 0, on_failure=lambda: None)
+    assert (watch._progress is not None) is is_shown

@@ -8,6 +8,7 @@ A page has one empty folder, one shell and one server. Its blocks run in order. 
 - ``shown``: the block is not run. ``SHOWN_MAX`` in ``test_blocks.py`` counts these.
 
 A ``text`` block after one that ran is its output. ``…`` matches anything, also several lines; digits match any digits.
+Two spaces or more match any spaces and tabs, so a page may line up the columns of a list.
 
 Rule: a port that the page names is replaced by one that is free, so that two pages may run at the same time.
 """
@@ -108,6 +109,7 @@ def output_pattern(expected: str) -> re.Pattern[str]:
     """Return what matches an output that a page shows."""
     lines = [re.escape(line.rstrip()).replace("…", ".*") for line in expected.strip().splitlines()]
     lines = [re.sub(r"\d+", r"\\d+", line) for line in lines]
+    lines = [re.sub(r"(\\ ){2,}", lambda _: r"[ \t]+", line) for line in lines]
     return re.compile(r"\n".join(lines), re.DOTALL)
 
 

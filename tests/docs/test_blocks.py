@@ -98,3 +98,8 @@ def test_a_fence_says_what_a_block_is() -> None:
 def test_an_output_may_leave_out_what_differs_each_time() -> None:
     assert output_pattern("took 12 ms\n…\nend").fullmatch("took 3 ms\nmore\nlines\nend")
     assert not output_pattern("took 12 ms").fullmatch("took long ms")
+
+
+def test_a_page_may_line_up_the_columns_that_tabs_separate() -> None:
+    assert output_pattern("name  count  left\nann   1            5").fullmatch("name\tcount\tleft\nann\t1\t\t5")
+    assert not output_pattern("name  count").fullmatch("namecount")

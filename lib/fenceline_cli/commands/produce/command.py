@@ -102,8 +102,9 @@ def produce(
             expected_offsets=expected,
         )
         with Stop() as stop:
-            watch = Watch(producer, url, file=file, bytes_read=source.bytes_read, on_failure=stop.now)
-            stored = StoredLines(topic, as_json=as_json) if verbose or as_json else None
+            prints = verbose or as_json
+            watch = Watch(producer, url, file=file, prints=prints, bytes_read=source.bytes_read, on_failure=stop.now)
+            stored = StoredLines(topic, as_json=as_json) if prints else None
             with suppress(GraceOver), producer, watch:
                 _send(producer, watch, inputs.records_of(stop.blocks(source), parse), partition, stored)
         count = producer.acknowledged

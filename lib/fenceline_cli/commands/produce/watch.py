@@ -40,6 +40,7 @@ class Watch:
         url: str,
         *,
         file: Path | None,
+        prints: bool = False,
         bytes_read: Callable[[], int],
         on_failure: Callable[[], None],
     ) -> None:
@@ -51,8 +52,9 @@ class Watch:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fenceline-watch", daemon=True)
         self._progress: Progress | None = None
-        # A bar would be in the way of a person who types the lines.
-        if sys.stderr.isatty() and not (file is None and sys.stdin.isatty()):
+        # A bar would be in the way of a person who types the lines, and of lines that are printed to the same terminal.
+        is_in_the_way = (file is None and sys.stdin.isatty()) or (prints and sys.stdout.isatty())
+        if sys.stderr.isatty() and not is_in_the_way:
             self._progress = progress_bar(_COUNTS)
             total = None if file is None else file.stat().st_size or None  # `None` for a pipe, which has no size
             self._task = self._progress.add_task("producing", total=total, count=0, rate=0.0)
