@@ -46,6 +46,7 @@ def has(text: str, alarm: str) -> bool:
     return f"`{alarm}`" in text or f"`{of_any}`" in text
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("stacks")
 def test_each_alarm_leads_to_its_runbook_and_is_in_each_table(
     stacks: ModuleType,

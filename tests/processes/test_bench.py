@@ -75,7 +75,8 @@ def test_an_append_is_compared_with_a_bare_create_near_and_far(scratch: Scratch,
         found = values(creates.measure(scratch, where, endpoint, rounds_max=1))
         for size in ("1 KiB", "64 KiB", "1 MiB"):
             assert found[f"append ÷ bare obstore create, {size}, {where}"] > 0
-            assert (found[f"bare obstore create, {size}, {where}"] >= 30) == (where == FAR)
+            # Near has no bound: a machine with much to do may take as long.
+            assert where == NEAR or found[f"bare obstore create, {size}, {where}"] >= 30
 
 
 def test_clients_of_one_server_are_measured(scratch: Scratch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ NAVIGATION = "mkdocs.yml"
 _WHOLE = (cli.FOLDER, operations.FOLDER)
 
 
-def pages() -> dict[str, str]:
-    """Return the text of every made page, by its path in the repository."""
+@cache
+def pages() -> Mapping[str, str]:
+    """Return the text of every made page, by its path in the repository. They are made once a process."""
     return {path: text + made_from(module.SOURCE) for module in _modules() for path, text in module.pages().items()}
 
 
