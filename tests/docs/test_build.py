@@ -54,6 +54,7 @@ def built(folder: Path, second: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_pages_that_are_right_are_built(small: Path) -> None:
     done = built(small, '[A part](index.md#a-part)\n\n--8<-- "assets/append.svg"')
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,6 +63,7 @@ def test_pages_that_are_right_are_built(small: Path) -> None:
     assert OUTSIDE.findall(re.sub(r"xmlns(:\w+)?=\"[^\"]*\"", "", page)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "language"),
     [
@@ -81,6 +83,7 @@ def test_a_block_with_words_for_tests_is_a_block_without_them(small: Path, head:
     assert not re.search(r"```|exits=|run=no|>\w+ (?:aws|spark)", page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", ["[None](none.md)", "[None](index.md#none)", '--8<-- "assets/none.svg"', "::: fenceline.NoSuchName"]
 )
