@@ -167,4 +167,5 @@ def test_copies_for_programs_are_written(tmp_path: Path) -> None:
         assert copy.startswith("# ")
         assert "--8<--" not in copy
     assert "[Picture: " in (tmp_path / "understand/fencing.md").read_text()
+    assert "### `ProducerFencedError`" in (tmp_path / "reference/python/errors.md").read_text()
     assert (tmp_path / "llms-full.txt").read_text().count("<!-- ") >= len(TEXTS)

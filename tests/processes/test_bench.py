@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Iterator
@@ -71,12 +72,21 @@ def test_processes_on_one_partition_are_measured_near_and_far(scratch: Scratch, 
 
 
 def test_an_append_is_compared_with_a_bare_create_near_and_far(scratch: Scratch, slow_endpoint: str) -> None:
-    for where, endpoint in ((NEAR, None), (FAR, slow_endpoint)):
+    """A create far away takes the 30 ms of its proxy each time; one near is seen below that, also on a busy machine."""
+    sizes = ("1 KiB", "64 KiB", "1 MiB")
+    quickest = dict.fromkeys(sizes, math.inf)
+    for where, endpoint in ((FAR, slow_endpoint), *[(NEAR, None)] * 10):
         found = values(creates.measure(scratch, where, endpoint, rounds_max=1))
-        for size in ("1 KiB", "64 KiB", "1 MiB"):
+        for size in sizes:
             assert found[f"append ÷ bare obstore create, {size}, {where}"] > 0
-            # Near has no bound: a machine with much to do may take as long.
-            assert where == NEAR or found[f"bare obstore create, {size}, {where}"] >= 30
+            create_ms = found[f"bare obstore create, {size}, {where}"]
+            if where == FAR:
+                assert create_ms >= 30
+            else:
+                quickest[size] = min(quickest[size], create_ms)
+        if max(quickest.values()) < 30:
+            break
+    assert max(quickest.values()) < 30
 
 
 def test_clients_of_one_server_are_measured(scratch: Scratch) -> None:

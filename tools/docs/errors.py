@@ -25,7 +25,7 @@ WAYS = ("Python", "Command line", "HTTP")
 _STEPS: Mapping[NextStep, str] = {
     "fix": "this request wrote no record, and the same request fails again: change something first",
     "retry": "this request wrote no record: send it again",
-    "check": "it may have been written: look before you send it again",
+    "check": "it may have been written, or may still be: repeat it only so that a second copy is refused",
     "stop": "stored data breaks an invariant: stop writing there, and run `fenceline verify`",
 }
 _SHOWN_MAX = 10  # codes of one step

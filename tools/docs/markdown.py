@@ -109,8 +109,11 @@ def documented(name: str, options: str) -> str:
         else [one for one in dir(documented_object) if one[0] != "_"]
     )
     parts = [f"## `{name}`\n\n{inspect.getdoc(documented_object) or ''}"]
-    for member in members if inspect.isclass(documented_object) else []:
+    for member in members:
         value = getattr(documented_object, member, None)
-        if inspect.isfunction(value):
+        if inspect.ismodule(documented_object):
+            if inspect.isclass(value) and value.__module__ == name:
+                parts.append(f"### `{member}`\n\n{inspect.getdoc(value) or ''}")
+        elif inspect.isclass(documented_object) and inspect.isfunction(value):
             parts.append(f"### `{member}{inspect.signature(value)}`\n\n{inspect.getdoc(value) or ''}")
     return "\n\n".join(parts) + "\n"

@@ -246,8 +246,8 @@ class Producer:
     def renew(self) -> None:
         """Wait for all records given, and go on after a failure, with a new producer id.
 
-        A record that failed as ``OutcomeUnknownError`` may be in the log. The service cannot match it to the new id:
-        look before you send it again, or it may be stored twice.
+        A record that failed as ``OutcomeUnknownError`` may be in the log, or may still land. The service cannot match
+        it to the new id, so a record that is sent again may be stored twice.
 
         Raises:
             ProducerFencedError, SessionSeveredError: The producer may no longer write, and never will.
