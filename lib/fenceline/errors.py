@@ -321,6 +321,72 @@ class OwnerFencedError(FixError):
     code, status, title = "OWNER_FENCED", 409, "owner fenced"
 
 
+class UnknownMemberIdError(FixError):
+    """The group has no such member, or it has members and the request names none. Join with ``member_epoch`` 0."""
+
+    code, status, title = "UNKNOWN_MEMBER_ID", 404, "unknown member id"
+
+
+class GroupIdNotFoundError(FixError):
+    """No group has this name."""
+
+    code, status, title = "GROUP_ID_NOT_FOUND", 404, "group id not found"
+
+
+class FencedMemberEpochError(FixError):
+    """The member epoch is neither the member's nor the one before it: stop all work, and join with epoch 0."""
+
+    code, status, title = "FENCED_MEMBER_EPOCH", 409, "fenced member epoch"
+
+
+class StaleMemberEpochError(FixError):
+    """Another member holds ``topic``'s ``partition``, or this one took it after the epoch that the request names."""
+
+    code, status, title = "STALE_MEMBER_EPOCH", 409, "stale member epoch"
+
+
+class UnreleasedInstanceIdError(FixError):
+    """A live member of the group has ``instance_id``."""
+
+    code, status, title = "UNRELEASED_INSTANCE_ID", 409, "unreleased instance id"
+
+
+class FencedInstanceIdError(FixError):
+    """Another member took ``instance_id`` over."""
+
+    code, status, title = "FENCED_INSTANCE_ID", 409, "fenced instance id"
+
+
+class InconsistentGroupProtocolError(FixError):
+    """The group's members speak the other group protocol, native or classic."""
+
+    code, status, title = "INCONSISTENT_GROUP_PROTOCOL", 409, "inconsistent group protocol"
+
+
+class NonEmptyGroupError(FixError):
+    """The group has members."""
+
+    code, status, title = "NON_EMPTY_GROUP", 409, "non-empty group"
+
+
+class GroupMaxSizeReachedError(FixError):
+    """The group's item has no room for another member, or for more partitions."""
+
+    code, status, title = "GROUP_MAX_SIZE_REACHED", 409, "group max size reached"
+
+
+class UnsupportedAssignorError(FixError):
+    """The service has no assignor of this name, or the group uses another one."""
+
+    code, status, title = "UNSUPPORTED_ASSIGNOR", 400, "unsupported assignor"
+
+
+class RebalanceInProgressError(RetryError):
+    """A classic group is rebalancing."""
+
+    code, status, title = "REBALANCE_IN_PROGRESS", 409, "rebalance in progress"
+
+
 class ViewMovedError(FixError):
     """What is shown may lack tombstones that the reader has not read, or has another order: begin with an empty table.
 

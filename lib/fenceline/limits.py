@@ -231,3 +231,19 @@ FENCE_MS = 20_000  # spent in one request on the fence of one partition
 TRANSACTION_ITEMS_MAX = 100
 TRANSACTION_BYTES_MAX = 4 * MIB
 ITEM_BYTES_MAX = 400 * 1024
+
+# Groups
+MEMBER_ID_CHARS_MAX = 128
+MEMBER_LABEL_BYTES_MAX = 256  # an instance id, and the name of a member's client
+MEMBER_TOPICS_MAX = 100  # names and prefixes that one member subscribes to
+GROUP_MEMBERS_MAX = 1_000
+GROUP_PARTITIONS_MAX = 20_000  # of all topics of one group
+GROUP_ITEM_BYTES_MAX = 320 * 1024  # a group's item; what would pass it is refused
+SESSION_TIMEOUT_MS_MIN, SESSION_TIMEOUT_MS_DEFAULT, SESSION_TIMEOUT_MS_MAX = 6_000, 45_000, 1_800_000
+REBALANCE_TIMEOUT_MS_MIN, REBALANCE_TIMEOUT_MS_DEFAULT, REBALANCE_TIMEOUT_MS_MAX = 1_000, 300_000, 3_600_000
+HEARTBEAT_MS = 5_000  # between two heartbeats of a member, or a third of its session time-out if that is less
+HEARTBEAT_UNSETTLED_MS = 500  # the same, while the member waits for a partition or is asked for one
+MEMBER_GRACE_MS = 1_000  # after the end of a member's lease, before another request removes the member
+ASSIGNMENT_MS = 1_000  # between two targets of one group
+GROUP_MS = 7 * 24 * 3_600_000  # after which the sweeper deletes a group without members and offsets
+MEMBER_LEFT_MS = 3_600_000  # after its lease, when the sweeper deletes the item of a member of no group

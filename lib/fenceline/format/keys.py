@@ -16,6 +16,7 @@ Not here: the contents, which are in these modules:
 - The item of cursors without a subscription: ``subscriptions.lifecycle`` (unowned).
 - The items of transactions: ``transactions.item`` (transaction, producer id).
 - The item of an application's version: ``transactions.committed_version`` (once).
+- The items of groups: ``groups.group_item`` (group), ``groups.member_item`` (member).
 - The service's own items: ``transactions.producer_ids``, ``log.polls``, ``sweeper.position``, ``recovery.rebuild``.
 - The attributes of an item in a table: ``adapters.aws.dynamodb``, ``adapters.sqlite.items``.
 """
@@ -368,6 +369,32 @@ def parse_transactional_id_item(key: ItemKey) -> int:
 def once_item(app_id: str) -> ItemKey:
     """Return the key of an application's committed version, in the shard of a transactional id of that name."""
     return ItemKey(f"once/{coordinator_shard(app_id):02d}", app_id)
+
+
+def groups_of(shard: int) -> str:
+    """Return the partition key of the groups of one coordinator shard."""
+    return f"groups/{shard:02d}"
+
+
+def group_item(group: str) -> ItemKey:
+    return ItemKey(groups_of(coordinator_shard(group)), group)
+
+
+MEMBER_SORT = "members/"
+
+
+def member_items(group: str) -> str:
+    """Return the partition key of a group's members, which is not the group's own, so that heartbeats don't contend."""
+    return f"group/{group}"
+
+
+def member_item(group: str, member_id: str) -> ItemKey:
+    return ItemKey(member_items(group), MEMBER_SORT + member_id)
+
+
+def parse_member_item(key: ItemKey) -> tuple[str, str]:
+    """Return (group, member_id)."""
+    return key.partition.removeprefix("group/"), key.sort.removeprefix(MEMBER_SORT)
 
 
 def poll_slot_item(function: str, number: int) -> ItemKey:
