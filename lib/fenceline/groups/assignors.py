@@ -2,7 +2,7 @@
 
 Rule: the same input gives the same output. A partition of a subscribed topic is at exactly one subscriber.
 
-Not here: when a target is computed (``groups.membership``), and how a partition comes to be held (``groups.reconcile``).
+Not here: when a target is computed (``groups.membership``), how a partition comes to be held (``groups.reconcile``).
 """
 
 from __future__ import annotations
