@@ -19,16 +19,13 @@ from fenceline.errors import (
     UnknownTopicOrPartitionError,
 )
 from fenceline.format import keys
-from fenceline.groups import membership, reads, reconcile
-from fenceline.groups.group_item import NATIVE, GroupItem
-from fenceline.groups.member_item import MemberItem
+from fenceline.groups import reads, removal
+from fenceline.groups.group_item import GroupItem
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
-from fenceline.ports import Change, Check, Delete
+from fenceline.ports import Delete
 from fenceline.subscriptions import lifecycle
 from fenceline.subscriptions.cursors import Live
-
-_ENDED_MAX = 90  # lapsed members removed in one write
 
 
 def not_found(group: str) -> GroupIdNotFoundError:
@@ -64,42 +61,21 @@ def delete(context: Context, live: Live, group: str) -> None:
 
 
 def _marked(context: Context, group: GroupItem) -> GroupItem:
-    """Mark the group as going, after its lapsed members are removed, and return it."""
-    while group.members:
-        group = _emptied(context, group)
-    marked = replace(group, is_going=True)
-    put = marked.put(context.runtime)
-    context.items.write([put])
-    return marked.written(put)
-
-
-def _emptied(context: Context, group: GroupItem) -> GroupItem:
-    """Remove lapsed members by one write, and return the group without them.
+    """Mark the group as going, after its lapsed members are removed, and return it.
 
     Raises:
         NonEmptyGroupError: A member is live, or the group's members are classic.
     """
-    found = reads.members(context, group.group) if group.type == NATIVE else {}
-    now_ms = context.runtime.now_ms()
-    gone: list[Change] = []
-    ended: list[MemberItem] = []
-    for member_id in [*group.members][:_ENDED_MAX]:
-        one = found.get(member_id)
-        if group.type != NATIVE or (one is not None and not reconcile.is_dead(one, group, now_ms)):
-            raise NonEmptyGroupError(
-                "the group has members; stop them, or wait until their leases are over: "
-                f"group={group.group} members={len(group.members)}"
-            )
-        if one is None:
-            gone.append(Check(keys.member_item(group.group, member_id), None))
-        else:
-            gone.append(Delete(one.key, one.version or 0))
-            ended.append(one)
-    left = dict([*group.members.items()][_ENDED_MAX:])
-    changed = membership.changed(group, now_ms, members=left, ended=ended)
-    put = changed.put(context.runtime)
-    context.items.write([put, *gone])
-    return changed.written(put)
+    group = removal.without_dead(context, group)
+    if group.members:
+        raise NonEmptyGroupError(
+            "the group has members; stop them, or wait until their leases are over: "
+            f"group={group.group} members={len(group.members)}"
+        )
+    marked = replace(group, is_going=True)
+    put = marked.put(context.runtime)
+    context.items.write([put])
+    return marked.written(put)
 
 
 def finish(context: Context, live: Live, group: GroupItem) -> None:

@@ -284,6 +284,9 @@ class _Request:
             elif reconcile.is_dead(found[member_id], plan.before, now_ms) and len(plan.ended) < _ENDED_MAX:
                 plan.ended.append(found[member_id])
                 del plan.members[member_id]
+        # An item of a member of no group is left only where items were lost. It must not hold anything for good.
+        left = [one for one in found.values() if one.member_id not in plan.before.members and one.holds]
+        plan.ended += [one for one in left if one.is_lapsed(now_ms)][: _ENDED_MAX - len(plan.ended)]
 
     def _change(self, plan: _Plan, *, new: Subscriber | None, replaced: MemberItem | None = None) -> None:
         """Let the plan's group be at its next epoch if anything in it changed, or have a new target if one is due.
@@ -293,7 +296,7 @@ class _Request:
             replaced: The item of the member's id that was in no group, and that this request writes over.
         """
         group, now_ms = plan.before, self._now_ms
-        if plan.members != group.members or plan.topics != group.topics or plan.missing:
+        if plan.members != group.members or plan.topics != group.topics or plan.ended or plan.missing:
             plan.group = membership.changed(
                 group,
                 now_ms,

@@ -54,7 +54,11 @@ def _changes(
     if group is None or member_id not in group.members:
         return [] if member is None else [Delete(member.key, member.version or 0)]  # it waited to be admitted
     if member is not None and is_coming_back and group.members[member_id].instance_id is not None:
-        return [] if member.is_away else [replace(member, is_away=True).put(context.runtime)]
+        if member.is_away:
+            return []
+        # Neither the epoch nor the one before it is the client's, so that a late heartbeat does not call it back.
+        epoch = member.epoch + 1
+        return [replace(member, is_away=True, epoch=epoch, previous=epoch).put(context.runtime)]
     left = {other: one for other, one in group.members.items() if other != member_id}
     ended = [] if member is None else [member]
     # The last topics of an empty group stay, so that people see what it read.

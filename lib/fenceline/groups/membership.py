@@ -141,7 +141,16 @@ def changed(
         target=target,
         updated_at=now_ms,
     )
-    return retargeted(result, now_ms) if is_target_due(result, now_ms) else result
+    if not group.is_behind and _is_same(group, result, heirs or {}):
+        return replace(result, target_epoch=epoch)
+    return _targeted(result, now_ms) if is_target_due(result, now_ms) else result
+
+
+def _is_same(before: GroupItem, after: GroupItem, heirs: Mapping[str, str]) -> bool:
+    """Return True if only static members started again, so that the target with their heirs is still right."""
+    was = {heirs.get(member_id, member_id): (one.topics, one.prefixes) for member_id, one in before.members.items()}
+    now = {member_id: (one.topics, one.prefixes) for member_id, one in after.members.items()}
+    return was == now and before.topics == after.topics
 
 
 def is_target_due(group: GroupItem, now_ms: int, chance: float = 0.0) -> bool:
@@ -161,7 +170,14 @@ def is_target_due(group: GroupItem, now_ms: int, chance: float = 0.0) -> bool:
 
 
 def retargeted(group: GroupItem, now_ms: int) -> GroupItem:
-    """Return the group with the target of its present members and topics."""
+    """Return the group at its next epoch, with the target of its present members and topics.
+
+    Each change of the target has an epoch of its own, so that for one partition the tokens of its holders only grow.
+    """
+    return _targeted(replace(group, epoch=group.epoch + 1), now_ms)
+
+
+def _targeted(group: GroupItem, now_ms: int) -> GroupItem:
     target = ASSIGNORS[group.assignor](group.members, group.topics, group.target) if group.members else {}
     return replace(group, target=target, target_epoch=group.epoch, targeted_at=now_ms)
 
