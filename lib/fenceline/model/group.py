@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from fenceline import limits
 from fenceline.answers import INLINE, Stated, Titled, Whole
@@ -20,10 +20,9 @@ MemberId: TypeAlias = Annotated[
 ]
 MemberEpoch: TypeAlias = Annotated[int, Whole()]
 InstanceId: TypeAlias = ClientName
-GroupState: TypeAlias = Annotated[
-    Literal["Empty", "Assigning", "Reconciling", "Stable", "PreparingRebalance", "CompletingRebalance"],
-    Titled("GroupState", "What a group is doing."),
-]
+_State = Literal["Empty", "Assigning", "Reconciling", "Stable", "PreparingRebalance", "CompletingRebalance"]
+GroupState: TypeAlias = Annotated[_State, Titled("GroupState", "What a group is doing.")]
+GROUP_STATES: tuple[str, ...] = get_args(_State)
 
 
 @Titled("HeldPartition", "A partition that a member holds.")
