@@ -6,40 +6,12 @@ Not here: the decisions (``groups``); the offsets of groups (``service.subscript
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fenceline import limits
 from fenceline.log.context import Context
 from fenceline.model.group import GroupEntry, GroupPage, Membership
+from fenceline.model.requests import Heartbeat
 from fenceline.service.resolver import PartitionResolver
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedPartitions:
-    """Partitions of one topic that a client says it works on. Without a topic id it is the topic of today."""
-
-    topic: str
-    partitions: Sequence[int]
-    topic_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """A heartbeat, as a request states it; ``None``: left out."""
-
-    member_id: str
-    member_epoch: int
-    topics: Sequence[str] | None = None
-    topic_prefixes: Sequence[str] | None = None
-    owned: Sequence[OwnedPartitions] | None = None
-    instance_id: str | None = None
-    client_name: str | None = None
-    client_host: str | None = None
-    rack: str | None = None
-    assignor: str | None = None
-    session_timeout_ms: int | None = None
-    rebalance_timeout_ms: int | None = None
-    is_latest: bool = True  # where a subscription begins that the join makes
 
 
 class Groups:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fenceline.regions.announce_subscriptions import Announcer
     from fenceline.regions.peer import Peers
     from fenceline.service.access import Access
+    from fenceline.service.groups import Groups
     from fenceline.service.partitions import PartitionRequests
     from fenceline.service.replication import Replication
     from fenceline.service.subscriptions import Subscriptions
@@ -100,6 +101,13 @@ class Log:
         from fenceline.service.subscriptions import Subscriptions
 
         return Subscriptions(self.context, self._resolver, self._pending, self._held, self._announce)
+
+    @property
+    def groups(self) -> Groups:
+        """Groups and their members."""
+        from fenceline.service.groups import Groups
+
+        return Groups(self.context, self._resolver)
 
     @property
     def transactions(self) -> Transactions:
