@@ -13,7 +13,7 @@ from fenceline.model.topic import Topic
 from fenceline.model.topic_config import NAMES
 from fenceline_http.json_schema import Named, Schema, nullable, of_type
 from fenceline_http.operations import about, replication
-from fenceline_http.operations.shared import KNOWN, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
+from fenceline_http.operations.shared import KNOWN, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES, Listing
 from fenceline_http.request_schema import Body, Members, Nothing, optional, required
 from fenceline_http.route import Route
 from fenceline_http.value_kinds import TEXT, Kind, integer, list_of, refuse

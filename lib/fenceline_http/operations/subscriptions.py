@@ -1,4 +1,4 @@
-"""The subscriptions function's requests and answers: subscriptions, and the offsets of groups. `groups` has the rest."""
+"""The subscriptions function's requests and answers: subscriptions, and the offsets of groups. `groups` has more."""
 
 from __future__ import annotations
 
