@@ -231,7 +231,16 @@ def text_of(value: Tree) -> str:
 
 # Parameters that a whole query leaves out, because they go with none or not with all of the others.
 LEFT_OUT: dict[str, set[str]] = {
-    "Read": {"timestamp", "tail_offset", "compacted", "compacted_since", "compaction_order", "group", "session_id", *MEMBER},
+    "Read": {
+        "timestamp",
+        "tail_offset",
+        "compacted",
+        "compacted_since",
+        "compaction_order",
+        "group",
+        "session_id",
+        *MEMBER,
+    },
     "ReadBatches": {"timestamp", "tail_offset", "group", "session_id", *MEMBER},
     "ReadSubscription": MEMBER,
     "BatchQuery": {"expected_offsets", "session_id", "topic_epoch", "transactional_id"},

@@ -84,7 +84,10 @@ class GroupItem:
         return self.target_epoch != self.epoch
 
     def to_value(self) -> dict[str, Any]:
-        number = {member_id: at for at, member_id in enumerate(sorted({m for row in self.target.values() for m in row if m}), 1)}
+        number = {
+            member_id: at
+            for at, member_id in enumerate(sorted({m for row in self.target.values() for m in row if m}), 1)
+        }
         classic = {} if self.classic is None else {"classic": dict(self.classic)}
         return {
             "type": self.type,
@@ -94,7 +97,8 @@ class GroupItem:
             "topics": {name: [*one] for name, one in self.topics.items()},
             "targets": list(number),
             "target": {
-                topic_id: pack([0 if one is None else number[one] for one in row]) for topic_id, row in self.target.items()
+                topic_id: pack([0 if one is None else number[one] for one in row])
+                for topic_id, row in self.target.items()
             },
             "target_epoch": self.target_epoch,
             "targeted_at": self.targeted_at,
@@ -137,6 +141,4 @@ class GroupItem:
 
 def _subscriber(one: Sequence[Any]) -> Subscriber:
     instance_id, client_name, client_host, topics, prefixes, rack, rebalance_timeout_ms = one
-    return Subscriber(
-        instance_id, client_name, client_host, tuple(topics), tuple(prefixes), rack, rebalance_timeout_ms
-    )
+    return Subscriber(instance_id, client_name, client_host, tuple(topics), tuple(prefixes), rack, rebalance_timeout_ms)

@@ -71,7 +71,7 @@ class MemberItem:
         return now_ms > self.expires_at + limits.MEMBER_GRACE_MS
 
     def is_renewal_due(self, now_ms: int) -> bool:
-        """Return True if a third of the session time-out is spent, or the lease ends later than it could by this clock."""
+        """Return True if a third of the time-out is spent, or a clock that was ahead made the lease too long."""
         left_ms = self.expires_at - now_ms
         return not self.session_timeout_ms - self.session_timeout_ms // 3 <= left_ms <= self.session_timeout_ms
 
@@ -126,7 +126,7 @@ class MemberItem:
 def _packed(
     places: Iterable[Place], names: Mapping[str, str], say: Callable[[Place], Sequence[int]]
 ) -> list[tuple[str, str, bytes]]:
-    """Return (topic id, name, bytes) of each topic: of each partition its distance to the one before, and its numbers."""
+    """Return (topic id, name, bytes) of each topic: for each partition its distance to the one before, and numbers."""
     numbers: dict[str, list[int]] = {}
     last: dict[str, int] = {}
     for topic_id, partition in sorted(places):

@@ -107,7 +107,7 @@ class Log:
         """Groups and their members."""
         from fenceline.service.groups import Groups
 
-        return Groups(self.context, self._resolver)
+        return Groups(self.context, self.subscriptions.live)
 
     @property
     def transactions(self) -> Transactions:

@@ -23,6 +23,7 @@ from operator import sub
 from typing import Any, NamedTuple
 
 from fenceline import limits
+from fenceline.format import varints
 from fenceline.model.subscription import SubscriptionIncarnation
 from fenceline.ports import Item
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
@@ -265,40 +266,14 @@ def lay_out(acknowledged: Acknowledged, known: Sequence[Chunk], fresh_id: Callab
 # Ranges as bytes: for each, its distance from the end of the one before, and its length, as Protobuf's varints.
 # Where many are open they lie close together, and most numbers are one byte.
 
-_BYTE = 0x80
-_SMALL = [bytes([number]) for number in range(_BYTE)]
-
 
 def pack(acknowledged: Acknowledged) -> bytes:
     steps = [0] * (2 * len(acknowledged))
     steps[::2] = map(sub, acknowledged.starts, (0, *acknowledged.ends[:-1]))
     steps[1::2] = map(sub, acknowledged.ends, acknowledged.starts)
-    return b"".join([_SMALL[step] if step < _BYTE else _varint(step) for step in steps])
-
-
-def _varint(number: int) -> bytes:
-    packed = bytearray()
-    while number >= _BYTE:
-        packed.append(number & 0x7F | _BYTE)
-        number >>= 7
-    packed.append(number)
-    return bytes(packed)
+    return varints.pack(steps)
 
 
 def unpack(packed: bytes) -> Acknowledged:
-    steps: list[int] = []
-    number = shift = at = 0
-    while at < len(packed):
-        byte = packed[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < _BYTE:
-            steps.append(number)
-            number = shift = 0
-            # The first offset is far from 0, but the others are near each other, so that each of them is one byte.
-            if len(steps) == 1 and packed[at:].isascii():
-                steps += packed[at:]
-                break
-    bounds = tuple(accumulate(steps))
+    bounds = tuple(accumulate(varints.unpack(packed)))
     return Acknowledged(bounds[::2], bounds[1::2])

@@ -50,6 +50,7 @@ from fenceline.service.log import Log
 from fenceline.subscriptions.heads import SeenHeads, first_with_segments, read_heads, with_segments
 from fenceline.sweeper import collect
 from fenceline.sweeper.deleted_topics import collect_incarnation, collect_orphans
+from fenceline.sweeper.group_expiry import GROUPS, sweep_groups
 from fenceline.sweeper.offer_expiry import expire_offers
 from fenceline.sweeper.position import SweepPosition, SweepStage
 from fenceline.sweeper.producer_expiry import expire_producers
@@ -261,15 +262,34 @@ class _Run:
     def _sessions(self) -> None:
         if not self._cursor.is_thorough:
             return  # requests that meet a severed session finish its fences at once
-        with self._reporting("sessions"):
-            after = sweep_sessions(
+        if not self._cursor.after.startswith(GROUPS):
+            with self._reporting("sessions"):
+                after = sweep_sessions(
+                    self._context,
+                    self._cursor.after,
+                    now_ms=self._now_ms,
+                    budget=self._budget,
+                    reporting=self._reporting,
+                )
+                self._cursor.after = after or self._cursor.after
+            if self._budget.is_over():
+                return
+        self._groups()
+
+    def _groups(self) -> None:
+        """Sweep the groups: the second half of the sessions' part, because older sweepers know no part of their own."""
+        after = self._cursor.after.removeprefix(GROUPS) if self._cursor.after.startswith(GROUPS) else ""
+        with self._reporting("groups"):
+            left = sweep_groups(
                 self._context,
-                self._cursor.after,
+                self._log.subscriptions.live,
+                after,
                 now_ms=self._now_ms,
                 budget=self._budget,
                 reporting=self._reporting,
             )
-            self._cursor.after = after or self._cursor.after
+            if left is not None:
+                self._cursor.after = GROUPS + left
 
     def _every_transaction(self) -> None:
         if not (self._cursor.is_thorough and self._cursor.has_producer_ids):

@@ -1,0 +1,107 @@
+"""Deletion of a group, with its offsets on every topic (contract, "Groups").
+
+Rule: first one write marks a group without members as going. A request that meets the mark finishes the deletion before
+it goes on, so that a process which dies in between leaves nothing that a new member would find.
+
+Not here: the deletion of one subscription (``subscriptions.lifecycle``).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from fenceline import limits
+from fenceline.errors import (
+    GroupIdNotFoundError,
+    NonEmptyGroupError,
+    UnknownSubscriptionError,
+    UnknownTopicOrPartitionError,
+)
+from fenceline.format import keys
+from fenceline.groups import reads, removal
+from fenceline.groups.group_item import GroupItem
+from fenceline.log.context import Context
+from fenceline.log.retry import Attempts
+from fenceline.ports import Delete
+from fenceline.subscriptions import lifecycle
+from fenceline.subscriptions.cursors import Live
+
+
+def not_found(group: str) -> GroupIdNotFoundError:
+    """Return the error for a name that no group has."""
+    return GroupIdNotFoundError(
+        f"there is no such group; a group exists once a member has joined it: group={group[:249]}"
+    )
+
+
+def delete(context: Context, live: Live, group: str) -> None:
+    """Delete a group and its offsets. Members whose lease is over are removed first.
+
+    Raises:
+        GroupIdNotFoundError: There is no such group.
+        NonEmptyGroupError: It has members. Nothing was deleted.
+        ContendedError, StoreUnavailableError: Some of its offsets may be deleted; delete it again.
+        OutcomeUnknownError: It may be deleted, all or in part; delete it again.
+    """
+    begun: list[GroupItem] = []
+
+    def attempt() -> None:
+        known = reads.only_group(context, group)
+        if known is None:
+            if not begun:
+                raise not_found(group)
+            return  # deleted by an attempt that was not answered, or finished by another request
+        if not known.is_going:
+            known = _marked(context, known)
+        begun.append(known)
+        finish(context, live, known)
+
+    Attempts(context.runtime, "the group").until_done(attempt)
+
+
+def _marked(context: Context, group: GroupItem) -> GroupItem:
+    """Mark the group as going, after its lapsed members are removed, and return it.
+
+    Raises:
+        NonEmptyGroupError: A member is live, or the group's members are classic.
+    """
+    group = removal.without_dead(context, group)
+    if group.members:
+        raise NonEmptyGroupError(
+            "the group has members; stop them, or wait until their leases are over: "
+            f"group={group.group} members={len(group.members)}"
+        )
+    marked = replace(group, is_going=True)
+    put = marked.put(context.runtime)
+    context.items.write([put])
+    return marked.written(put)
+
+
+def finish(context: Context, live: Live, group: GroupItem) -> None:
+    """Delete the offsets, the items of members that waited, and at last the item of a group that is going.
+
+    Raises:
+        VersionMoved: Another request finished it.
+        Unavailable, NoAnswer: It may not be finished.
+        FencelineError: A store failed while the offsets were deleted.
+    """
+    for topic in _subscribed(context, group.group):
+        with suppress(UnknownTopicOrPartitionError, UnknownSubscriptionError):
+            lifecycle.delete(live(topic), group.group)
+    for one in reads.members(context, group.group).values():
+        context.items.write([Delete(one.key, one.version or 0)])
+    context.items.write([Delete(group.key, group.version or 0)])
+
+
+def _subscribed(context: Context, group: str) -> list[str]:
+    """Return the names of all topics that have a subscription of the group's name, also one without a cursor."""
+    found: list[str] = []
+    after = ""
+    while page := context.items.query(keys.TOPICS, start_after=after, limit=limits.LIST_MAX):
+        wanted = {keys.subscription_item(str(item.value["topic_id"]), group): item.key.sort for item in page}
+        found += [wanted[key] for key in context.read_items([*wanted])]
+        if len(page) < limits.LIST_MAX:
+            break
+        after = page[-1].key.sort
+    return found

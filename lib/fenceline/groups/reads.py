@@ -1,0 +1,97 @@
+"""Reads of a group: its item, its members' items, and the topics to which it subscribes.
+
+Rule: the members' items are read after the group's item. They need be of no single moment, because under one version
+of the group's item the other members only give up (protocol, "Groups").
+
+Not here: what follows from them (``groups.membership``, ``groups.reconcile``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.groups.group_item import GroupItem, GroupTopic, Subscriber
+from fenceline.groups.member_item import MemberItem
+from fenceline.log import topic_item
+from fenceline.log.context import Context
+from fenceline.ports import Item
+
+
+def group_and_member(context: Context, group: str, member_id: str) -> tuple[GroupItem | None, MemberItem | None]:
+    """Return a group and one of its members, read in one call; ``None`` where there is no item.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    group_key, member_key = keys.group_item(group), keys.member_item(group, member_id)
+    found = context.items.get([group_key, member_key])
+    return (
+        GroupItem.from_item(found[group_key]) if group_key in found else None,
+        MemberItem.from_item(found[member_key]) if member_key in found else None,
+    )
+
+
+def only_group(context: Context, group: str) -> GroupItem | None:
+    """Return a group; ``None`` if it has no item."""
+    return next((GroupItem.from_item(item) for item in context.items.get([keys.group_item(group)]).values()), None)
+
+
+def only_member(context: Context, group: str, member_id: str) -> MemberItem | None:
+    """Return a member; ``None`` if it has no item."""
+    found = context.items.get([keys.member_item(group, member_id)])
+    return next((MemberItem.from_item(item) for item in found.values()), None)
+
+
+def members(context: Context, group: str) -> dict[str, MemberItem]:
+    """Return the members' items by their ids, also of those that wait to be admitted."""
+    found: dict[str, MemberItem] = {}
+    after = keys.MEMBER_SORT
+    while page := context.items.query(
+        keys.member_items(group), start_after=after, prefix=keys.MEMBER_SORT, limit=limits.LIST_MAX
+    ):
+        for one in map(MemberItem.from_item, page):
+            found[one.member_id] = one
+        if len(page) < limits.LIST_MAX:
+            break
+        after = page[-1].key.sort
+    return found
+
+
+def topics(context: Context, subscribers: Iterable[Subscriber]) -> dict[str, GroupTopic]:
+    """Return the topics that exist among those to which members subscribe, by name, in byte order.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    names: set[str] = set()
+    prefixes: set[str] = set()
+    for one in subscribers:
+        names.update(one.topics)
+        prefixes.update(one.prefixes)
+    found: dict[str, Item] = {}
+    for prefix in sorted(prefixes):
+        found |= _beginning(context, prefix)
+    left = sorted(name for name in names if name not in found)
+    found |= {key.sort: item for key, item in context.read_items([keys.topic_item(name) for name in left]).items()}
+    return _by_name(found)
+
+
+def _beginning(context: Context, prefix: str) -> dict[str, Item]:
+    """Return the items of the topics whose names begin with ``prefix``."""
+    found: dict[str, Item] = {}
+    after = ""
+    while page := context.items.query(keys.TOPICS, start_after=after, prefix=prefix, limit=limits.LIST_MAX):
+        found |= {item.key.sort: item for item in page}
+        if len(page) < limits.LIST_MAX:
+            break
+        after = page[-1].key.sort
+    return found
+
+
+def _by_name(found: Mapping[str, Item]) -> dict[str, GroupTopic]:
+    items = {name: topic_item.topic_from_item(item) for name, item in sorted(found.items())}
+    return {
+        name: GroupTopic(one.topic.topic_id, one.topic.partitions) for name, one in items.items() if not one.is_going
+    }

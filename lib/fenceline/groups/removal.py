@@ -1,0 +1,50 @@
+"""Removal of members whose lease is over, outside of a heartbeat (protocol, "Groups").
+
+Rule: one write removes members from the group and deletes their items, each at the version at which its lease was judged.
+So a member that renewed its lease meanwhile stays.
+
+Not here: removals by heartbeats (``groups.heartbeat``).
+"""
+
+from __future__ import annotations
+
+from fenceline.format import keys
+from fenceline.groups import membership, reads, reconcile
+from fenceline.groups.group_item import NATIVE, GroupItem
+from fenceline.groups.member_item import MemberItem
+from fenceline.log.context import Context
+from fenceline.ports import Change, Check, Delete
+
+_ENDED_MAX = 90  # in one write
+
+
+def without_dead(context: Context, group: GroupItem) -> GroupItem:
+    """Remove all members of a native group that may be removed, and return the group without them.
+
+    Raises:
+        VersionMoved: The group or one of these members changed meanwhile. Some may be removed.
+        Unavailable, NoAnswer: The item store failed. Some may be removed.
+    """
+    if group.type != NATIVE or not group.members:
+        return group
+    found = reads.members(context, group.group)
+    now_ms = context.runtime.now_ms()
+    dead: list[str] = []
+    for member_id in group.members:
+        one = found.get(member_id)
+        if one is None or reconcile.is_dead(one, group, now_ms):
+            dead.append(member_id)
+    for at in range(0, len(dead), _ENDED_MAX):
+        group = _without(context, group, {one: found.get(one) for one in dead[at : at + _ENDED_MAX]}, now_ms)
+    return group
+
+
+def _without(context: Context, group: GroupItem, dead: dict[str, MemberItem | None], now_ms: int) -> GroupItem:
+    left = {member_id: one for member_id, one in group.members.items() if member_id not in dead}
+    ended = [one for one in dead.values() if one is not None]
+    changed = membership.changed(group, now_ms, members=left, ended=ended)
+    put = changed.put(context.runtime)
+    gone: list[Change] = [Delete(one.key, one.version or 0) for one in ended]
+    gone += [Check(keys.member_item(group.group, member_id), None) for member_id, one in dead.items() if one is None]
+    context.items.write([put, *gone])
+    return changed.written(put)

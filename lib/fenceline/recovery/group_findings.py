@@ -1,0 +1,58 @@
+"""Findings about groups: items of members of no group that hold something (protocol, "Groups", G4).
+
+Rule: such an item is left only where items were lost. It is found by the names of groups, which are those of all
+groups' items and of all subscriptions, because a group has a subscription on each topic of which its members hold
+partitions.
+
+Not here: the sweeper, which removes such an item once its lease is over (``sweeper.group_expiry``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.format.partitioner import COORDINATOR_SHARDS
+from fenceline.groups import reads
+from fenceline.log.context import Context
+from fenceline.ports import Item
+
+
+def group_findings(context: Context) -> list[str]:
+    """Return a line for each item of a member of no group that holds something.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    return [line for name in sorted(_names(context)) for line in _findings(context, name)]
+
+
+def _findings(context: Context, name: str) -> Iterator[str]:
+    members = reads.members(context, name)
+    if not any(one.holds for one in members.values()):
+        return
+    group = reads.only_group(context, name)  # after the members, so that one that has just joined is found in it
+    known = {} if group is None else group.members
+    for one in members.values():
+        if one.holds and one.member_id not in known and reads.only_member(context, name, one.member_id) == one:
+            yield (
+                "a member of no group holds partitions; it is removed once its lease is over: "
+                f"group={name} member_id={one.member_id} partitions={len(one.holds)} expires_at={one.expires_at}"
+            )
+
+
+def _names(context: Context) -> set[str]:
+    found: set[str] = set()
+    for shard in range(COORDINATOR_SHARDS):
+        found |= {item.key.sort for item in _all(context, keys.groups_of(shard))}
+    for topic in _all(context, keys.TOPICS):
+        found |= {item.key.sort for item in _all(context, keys.subscription_items(str(topic.value["topic_id"])))}
+    return found
+
+
+def _all(context: Context, partition: str) -> Iterator[Item]:
+    after = ""
+    while page := context.items.query(partition, start_after=after, limit=limits.LIST_MAX):
+        yield from page
+        after = page[-1].key.sort
