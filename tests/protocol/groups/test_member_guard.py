@@ -15,7 +15,7 @@ import pytest
 from fenceline.errors import FencelineError, OutcomeUnknownError, StaleMemberEpochError, UnknownMemberIdError
 from fenceline.format import keys
 from fenceline.groups import member_guard
-from fenceline.groups.group_item import GroupItem
+from fenceline.groups.group_item import CLASSIC, GroupItem, Subscriber
 from fenceline.model.requests import Acknowledgement, MemberRef, ReadRequest
 from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Check
@@ -235,6 +235,48 @@ def test_a_member_that_renews_its_lease_while_it_is_judged_stays(pair: Service) 
     join(pair, "a", {0: 3}, expires_at=0)
     before_the_write(pair, lambda: beat(pair, "a"))
     assert ok_or_code(lambda: commit(pair.log, 4, None)) == "UNKNOWN_MEMBER_ID"
+    assert mark(pair) == 0
+
+
+# Classic groups: the member epoch is the generation
+
+
+def form(service: Service, state: str = "Stable", epoch: int = 5, *members: str) -> None:
+    """Write the item of a classic group."""
+    before = stored_group(service)
+    subscribers = {name: Subscriber(None, None, None, (TOPIC,), (), None, 300_000) for name in members or ("a",)}
+    version = None if before is None else before.version
+    item = GroupItem(GROUP, CLASSIC, epoch, "", members=subscribers, classic={"state": state}, version=version)
+    service.items.store.write([item.put(service.runtime)])
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize(
+    ("member", "state", "code"),
+    [
+        (MemberRef("a", 5), "Stable", "ok"),
+        (MemberRef("a", 5), "PreparingRebalance", "ok"),
+        (MemberRef("a", 5), "CompletingRebalance", "REBALANCE_IN_PROGRESS"),
+        (MemberRef("a", 4), "Stable", "STALE_MEMBER_EPOCH"),
+        (MemberRef("a", 6), "Stable", "STALE_MEMBER_EPOCH"),
+        (MemberRef("b", 5), "Stable", "UNKNOWN_MEMBER_ID"),
+        (None, "Stable", "UNKNOWN_MEMBER_ID"),
+    ],
+)
+def test_a_member_of_a_classic_group_commits_in_its_generation(
+    pair: Service, move: Move, member: MemberRef | None, state: str, code: str
+) -> None:
+    form(pair, state)
+    assert ok_or_code(lambda: move(pair.log, 4, member)) == code
+    assert mark(pair) == (4 if code == "ok" else 0)
+
+
+@pytest.mark.parametrize("move", [commit, acknowledge, seek])
+def test_no_commit_of_another_generation_lands(pair: Service, move: Move) -> None:
+    """G7: the next generation may have begun between the judgement and the write."""
+    form(pair)
+    before_the_write(pair, lambda: form(pair, "Stable", 6))
+    assert ok_or_code(lambda: move(pair.log, 4, MemberRef("a", 5))) == "STALE_MEMBER_EPOCH"
     assert mark(pair) == 0
 
 
