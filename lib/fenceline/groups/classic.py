@@ -18,6 +18,7 @@ from fenceline.errors import (
     FencedInstanceIdError,
     FencedMemberEpochError,
     FencelineError,
+    GroupMaxSizeReachedError,
     InconsistentGroupProtocolError,
     RebalanceInProgressError,
     UnknownMemberIdError,
@@ -87,6 +88,12 @@ def join(group: Classic, request: Join, now_ms: int) -> Decision:
     known = group.members.get(request.member_id)
     is_same = known is not None and tuple(known.protocols) == tuple(request.protocols)
     is_leader = group.leader == request.member_id
+    if is_same and group.state == STABLE and request.is_fresh:  # a takeover whose write was not answered
+        return Decision(None, _as_follower(group, request.member_id))
+    if known is None and len(group.members) >= limits.GROUP_MEMBERS_MAX:
+        raise GroupMaxSizeReachedError(
+            f"the group has as many members as a group can have; use another group: members={len(group.members)}"
+        )
     if is_same and (group.state == COMPLETING or (group.state == STABLE and not is_leader)):
         return Decision(None, joined(group, request.member_id))
     return Decision(_with(group, request, member, now_ms), None)
@@ -109,9 +116,13 @@ def _taken_over(group: Classic, before: str, request: Join, member: ClassicMembe
         assignments=renamed(group.assignments),  # type: ignore[arg-type]
     )
     if group.state == STABLE and is_same:
-        # As a follower, even in the leader's place: a leader would send assignments that nobody asked for (KIP-345).
-        return Decision(after, joined(after, request.member_id)._replace(leader=group.leader, members={}))
+        return Decision(after, _as_follower(after, request.member_id))
     return Decision(_with(after, request, member, now_ms), None)
+
+
+def _as_follower(group: Classic, member_id: str) -> Joined:
+    """Return the answer of a follower, even to the leader: it would send assignments again (KIP-345)."""
+    return joined(group, member_id)._replace(leader="", members={})
 
 
 def _with(group: Classic, request: Join, member: ClassicMember, now_ms: int) -> Classic:
