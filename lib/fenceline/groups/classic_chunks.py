@@ -36,7 +36,8 @@ def read(context: Context, group: GroupItem) -> Classic:
     found = context.read_items(named)
     if len(found) < len(named):
         raise VersionMoved(group.key)
-    return classic_item.from_group(group, b"".join(bytes(found[key].value["data"]) for key in named))
+    parts: list[Any] = [found[key].value["data"] for key in named]
+    return classic_item.from_group(group, b"".join(map(bytes, parts)))
 
 
 def make(context: Context, group: str, classic: Classic) -> Sequence[Any]:

@@ -127,7 +127,7 @@ class ClassicGroups:
                     return answer
                 decide = then
                 with local.condition:
-                    if local.changes == seen or decide is first:
+                    if local.changes == seen:  # else this process has changed the group since the look, or in it
                         local.condition.wait(look_ms / 1000)
                 look_ms = min(look_ms * 2, _LOOK_MS_MAX)
         finally:
