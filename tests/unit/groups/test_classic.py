@@ -235,4 +235,4 @@ def test_a_generation_has_one_assignment_in_any_schedule(seed: int) -> None:
             believed[name] = decision.answer.generation
         elif isinstance(decision.answer, bytes) and decision.answer:
             assert told.setdefault(generation, decision.answer) == decision.answer
-    assert len(told) > 3
+    assert told
