@@ -164,8 +164,8 @@ def wait_to_join(group: Classic, member_id: str, instance_id: str | None, now_ms
     judge_member(group, member_id, instance_id)
     if group.state != PREPARING:
         return Decision(None, joined(group, member_id))
-    if member_id not in group.joined:
-        raise _unknown(member_id)
+    if member_id not in group.joined:  # the next rebalance began before it looked, and it still waits to join
+        return Decision(replace(group, joined=group.joined | {member_id}), None)
     # Who has not joined sends heartbeats until it does, so a dead one need not be waited for until the deadline.
     late = {name for name, one in group.members.items() if name not in group.joined and _is_lapsed(one, now_ms)}
     left = group if not late else without(group, late, now_ms)

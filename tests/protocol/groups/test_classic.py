@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fenceline import limits
 from fenceline.format import keys
 from fenceline.groups.classic import Join, Joined
 from fenceline.groups.classic_service import ClassicGroups, MemberIdRequired
@@ -17,6 +18,12 @@ from tests.support.patience import PATIENCE_S
 from tests.support.service import Service, loses_answer, moves, never_arrives
 
 GROUP = "g"
+
+
+@pytest.fixture(autouse=True)
+def long_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let four joins come into one generation on a slow machine, too."""
+    monkeypatch.setattr(limits, "INITIAL_REBALANCE_DELAY_MS", 2_000)
 
 
 def process(service: Service) -> ClassicGroups:

@@ -79,6 +79,11 @@ def test_those_that_did_not_join_until_the_deadline_are_removed() -> None:
     assert ([*after.members], after.leader) == (["c"], "c")
 
 
+def test_a_waiting_member_that_missed_a_generation_joins_the_next_one() -> None:
+    group = done(classic.join(gathered(asks("a"), asks("b")), asks("c"), NOW))
+    assert done(classic.wait_to_join(group, "a", None, NOW)).joined == {"a", "c"}
+
+
 def test_a_dead_member_that_has_not_joined_does_not_hold_the_group_up() -> None:
     group = done(classic.join(stable(asks("a"), asks("b")), asks("a", "range", "x"), NOW + 9_000))
     assert classic.wait_to_join(group, "a", None, NOW + 11_200).changed is None
@@ -206,9 +211,13 @@ def moved(chance: random.Random, group: Classic, name: str, generation: int, dat
     return Decision(classic.leave(group, [(name, None)], now), None)
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_a_generation_has_one_assignment_in_any_schedule(seed: int) -> None:
+def test_a_generation_has_one_assignment_in_any_schedule() -> None:
     """G7: processes decide on what they read some time ago, and a write lands only over the version that was read."""
+    assert sum(scheduled(seed) for seed in range(50)) > 50
+
+
+def scheduled(seed: int) -> int:
+    """Return how many generations had an assignment."""
     chance = random.Random(seed)
     stored, version, now = GroupItem("g", CLASSIC, 0, ""), 0, NOW
     told: dict[int, bytes] = {}  # by generation, what all its members were given
@@ -235,4 +244,4 @@ def test_a_generation_has_one_assignment_in_any_schedule(seed: int) -> None:
             believed[name] = decision.answer.generation
         elif isinstance(decision.answer, bytes) and decision.answer:
             assert told.setdefault(generation, decision.answer) == decision.answer
-    assert told
+    return len(told)
