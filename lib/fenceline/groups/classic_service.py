@@ -20,7 +20,7 @@ from fenceline.groups.classic_item import Classic
 from fenceline.groups.group_item import CLASSIC, NATIVE, GroupItem
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
-from fenceline.ports import Put
+from fenceline.ports import Put, VersionMoved
 from fenceline.runtime import Condition
 from fenceline.subscriptions.cursors import Live
 
@@ -177,12 +177,17 @@ class ClassicGroups:
         if now is before:
             return False
         chunks = classic_chunks.make(self._context, group, now)
-        put = classic_item.to_group(item, now, now_ms, chunks).put(self._context.runtime)
+        after = classic_item.to_group(item, now, now_ms, chunks)
+        put = after.put(self._context.runtime)
         changes = [put]
         if item.version is None and keys.ANY_GROUP not in self._context.items.get([keys.ANY_GROUP]):
             changes.append(Put.replacing(keys.ANY_GROUP, {}, None, self._context.runtime.fresh_version))
         # G7: this write is the commit. Whoever loses has changed nothing, and decides again on what it reads then.
-        self._context.items.write(changes)
+        try:
+            self._context.items.write(changes)
+        except VersionMoved:  # certain: nothing names the chunks that were made for it
+            classic_chunks.drop(self._context, after)
+            raise
         classic_chunks.drop(self._context, item)
         return True
 
