@@ -33,7 +33,7 @@ def gathered(*members: Join, at: int = NOW) -> Classic:
     """Return a group whose members have all joined, in CompletingRebalance."""
     group = Classic()
     for one in members:
-        group = done(classic.join(group, one, at))
+        group = done(classic.join(group, one._replace(is_fresh=one.instance_id is not None), at))
     return done(classic.wait_to_join(group, members[0].member_id, members[0].instance_id, at + 200))
 
 
