@@ -13,7 +13,7 @@
    A target is any share-out at all. So assignors, topics that come and go, and subscriptions that change are in it.
    A lease lapses whenever it likes, also of a member that lives.
 
-   Left out: a heartbeat without a report, which does less than one with it; versions as numbers (a slow process knows
+   Left out: versions as numbers (a slow process knows
    whether an item was written since it was read); classic groups; principals.
 
    `story` says what each step does, for those who read a history. It decides nothing. *)
@@ -27,6 +27,9 @@ CONSTANTS Members,     \* ids; one client each, which may join again under its i
           Commits,     \* whether members commit
           Leaves,      \* whether members leave
           Instances,   \* whether a member may take the place of another one
+          Silent,      \* whether a heartbeat may be without a report
+          Goes,        \* whether a partition may be in no subscription
+          Serves,      \* whether G6 is looked at, which takes most of the time
           None,
           Off          \* the guards that are switched off, to see what breaks without them
 
@@ -45,12 +48,13 @@ Group == "group"  \* the name of its item
 Holds(item) == IF item = None THEN {} ELSE {p \in Partitions : item.since[p] > 0}
 Shown(item) == Holds(item) \ item.asked
 New(epoch) == [epoch |-> epoch, previous |-> 0, since |-> [p \in Partitions |-> 0], asked |-> {}]
-Targets(members) == [Partitions -> members \union {None}]
+Targets(members) == [Partitions -> IF members = {} \/ Goes THEN members \union {None} ELSE members]
 
 \* What a heartbeat at the present epoch makes of its member's item.
 \* `owned`: what the client reports to work on; `elsewhere`: what other members' items hold.
 Reconciled(group, item, m, owned, elsewhere) ==
-  LET stopped == IF On("release only what was reported") THEN item.asked \ owned ELSE item.asked
+  LET stopped == IF On("release only what was reported") THEN IF owned = None THEN {} ELSE item.asked \ owned
+                 ELSE item.asked
       held == Holds(item) \ stopped
       asked == {p \in held : group.target[p] # m}
       taken == IF asked # {} THEN {}
@@ -108,10 +112,12 @@ variables
   story = << >>;                           \* the step just made, in words
 
 define
+  IsIn(m) == clients[m].epoch > 0 \/ answers[m] # None
   Elsewhere(m) == UNION {Holds(items[n]) : n \in Members \ {m}}
   \* A request of the client itself, as it would send it now.
   Own == {[kind |-> IF clients[m].epoch = 0 THEN "join" ELSE "heartbeat", of |-> m, epoch |-> clients[m].epoch,
-           owned |-> clients[m].works, is_late |-> FALSE] : m \in {n \in Members : answers[n] = None}}
+           owned |-> IF is_silent THEN None ELSE clients[m].works, is_late |-> FALSE] :
+           m \in {n \in Members : answers[n] = None}, is_silent \in {FALSE, Silent}}
          \union {[kind |-> "leave", of |-> m, epoch |-> clients[m].epoch, owned |-> {}, is_late |-> FALSE] :
                  m \in {n \in Members : Leaves /\ answers[n] = None /\ clients[n].epoch > 0}}
   \* Commits that were under way when the partition was given up, or when the member was ended, are of a time that is past.
@@ -202,10 +208,7 @@ Write:
     if /\ job.of \in current[self] \/ ~On("a member on the version that was read")
        /\ job.takes = {} \/ Group \in current[self] \/ ~On("take on the group's version") then
       tell(<< self, "writes the item of", job.of, "at epoch", job.new.epoch >>);
-      if job.takes # {} /\ \E p \in job.takes : group.epoch <= tokens[p] then
-        wrong := "a token is not greater than the one before";
-      end if;
-      tokens := [p \in Partitions |-> IF p \in job.takes THEN group.epoch ELSE tokens[p]];
+      take(items[job.of], job.new);
       with stored = [items EXCEPT ![job.of] = job.new] do
         items := stored;
         jobs := [Aged(stored) EXCEPT ![self] = None];
@@ -228,7 +231,7 @@ Removal:
         tell(<< self, "removes", m, "; the target is", target >>);
         if m \notin current[self] then wrong := "a member is removed that renewed its lease"; end if;
         group := Ended(m, "a removal lifts the epoch", target);
-        clients[m].is_cut := TRUE;
+        clients[m].is_cut := IsIn(m);
         items := stored;
         jobs := [Aged(stored) EXCEPT ![self] = None];
         current := [s \in Slow |-> IF s = self THEN {} ELSE current[s] \ {m, Group}];
@@ -299,7 +302,7 @@ World:
       end with;
     elsif r.kind = "leave" then
       \* Its client has stopped, unless the leave is late, and it has joined again since.
-      clients[m] := IF ~r.is_late THEN Out ELSE [clients[m] EXCEPT !.is_cut = @ \/ m \in group.members];
+      clients[m] := IF ~r.is_late THEN Out ELSE [clients[m] EXCEPT !.is_cut = @ \/ (m \in group.members /\ IsIn(m))];
       if m \in group.members then
         await left.changes > 0;
         with target \in Targets(group.members \ {m}), stored = [items EXCEPT ![m] = None] do
@@ -309,7 +312,8 @@ World:
           change();
         end with;
       end if;
-    elsif item = None \/ m \notin group.members \/ r.epoch \notin {item.epoch, item.previous} then
+    elsif \/ item = None \/ m \notin group.members
+          \/ r.epoch \notin {item.epoch, item.previous} /\ On("a report at the present epoch alone") then
       tell(<< IF r.is_late THEN "a late heartbeat of" ELSE "", m, "at epoch", r.epoch, "is refused" >>);
       if ~r.is_late then answers[m] := [epoch |-> 0, shown |-> {}]; end if;
     else
@@ -327,7 +331,8 @@ World:
       end with;
     end if;
   end with;
-  or with m \in {n \in Members : answers[n] # None}, stops \in BOOLEAN do
+  or with m \in {n \in Members : answers[n] # None},
+          stops \in (IF clients[m].works \subseteq answers[m].shown THEN {TRUE} ELSE BOOLEAN) do
     \* The client hears its answer. It stops at once what it is not shown, or only later.
     if answers[m].epoch = 0 then
       tell(<< m, "is told that it is refused, and stops all work" >>);
@@ -342,6 +347,7 @@ World:
   end with;
   or with m \in {n \in Members : answers[n] # None} do
     tell(<< m, "loses its answer" >>);
+    if clients[m].epoch = 0 then clients[m] := Out; end if;
     answers[m] := None;
   end with;
   or with r \in Own do
@@ -362,7 +368,7 @@ World:
     await left.changes > 0;
     tell(<< m, "is removed; the target is", target >>);
     group := Ended(m, "a removal lifts the epoch", target);
-    clients[m].is_cut := TRUE;
+    clients[m].is_cut := IsIn(m);
     if On("a removal deletes the item") then write(stored, {m, Group}); else write(items, {Group}); end if;
     change();
   end with;
@@ -373,7 +379,7 @@ World:
          stored = [items EXCEPT ![m] = None, ![n] = New(ended.epoch)] do
       tell(<< n, "takes the place of", m, "at epoch", ended.epoch >>);
       group := [ended EXCEPT !.members = @ \union {n}];
-      clients := [clients EXCEPT ![m].is_cut = TRUE, ![n].is_cut = FALSE];
+      clients := [clients EXCEPT ![m].is_cut = IsIn(m), ![n].is_cut = FALSE];
       answers[n] := [epoch |-> ended.epoch, shown |-> {}];
       write(stored, {m, n, Group});
       change();
@@ -415,7 +421,7 @@ G5_RemovedAsJudged == wrong # "a member is removed that renewed its lease"
 \* G6: if each member sends a few heartbeats and nothing else comes, each partition is held by the member at which the
 \* target is, and its client is told.
 G6_ComesToItsTarget ==
-  \A order \in Orders : IsServed(Rounds([group |-> group, items |-> items, clients |-> clients], order, RoundsToServe))
+  Serves => \A order \in Orders : IsServed(Rounds([group |-> group, items |-> items, clients |-> clients], order, RoundsToServe))
 
 \* Of one partition each token is greater than the one before it, whoever has it.
 TokensGrow == wrong # "a token is not greater than the one before"
