@@ -100,8 +100,8 @@ RoundsToServe == 5
 variables
   group = [epoch |-> 0, members |-> {}, target |-> [p \in Partitions |-> None]],
   items = [m \in Members |-> None],
-  clients = [m \in Members |-> Out],       \* the epoch that each was told, what it works on, and (the truth) whether its
-                                           \* member was removed, and it has not heard of it
+  clients = [m \in Members |-> Out],       \* the epoch that each was told, what it works on, and the truth:
+                                           \* whether its member was removed, and it has not heard of it
   answers = [m \in Members |-> None],      \* on their way to the client, which waits for them
   late = {},                               \* requests that nobody waits for
   jobs = [s \in Slow |-> None],
@@ -120,13 +120,14 @@ define
            m \in {n \in Members : answers[n] = None}, is_silent \in {FALSE, Silent}}
          \union {[kind |-> "leave", of |-> m, epoch |-> clients[m].epoch, owned |-> {}, is_late |-> FALSE] :
                  m \in {n \in Members : Leaves /\ answers[n] = None /\ clients[n].epoch > 0}}
-  \* Commits that were under way when the partition was given up, or when the member was ended, are of a time that is past.
+  \* A commit that was under way when its partition was given up, or when its member was ended, is of a time that is
+  \* past.
   Aged(stored) ==
     [s \in Slow |-> IF jobs[s] # None /\ jobs[s].kind = "commit" /\ jobs[s].partition \notin Holds(stored[jobs[s].of])
                     THEN [jobs[s] EXCEPT !.is_past = TRUE] ELSE jobs[s]]
   \* What a write that ends member m makes of the group.
-  Ended(m, guard, target) ==
-    [epoch |-> IF On(guard) /\ items[m] # None THEN Max(group.epoch, items[m].epoch) + 1 ELSE group.epoch + 1,
+  Ended(m, is_lifted, target) ==
+    [epoch |-> IF is_lifted /\ items[m] # None THEN Max(group.epoch, items[m].epoch) + 1 ELSE group.epoch + 1,
      members |-> group.members \ {m}, target |-> target]
 end define;
 
@@ -156,7 +157,8 @@ process slow \in Slow
 begin
 Idle:
   either with r \in {one \in late : one.kind = "heartbeat"} do
-    tell(<< self, "has a late heartbeat of", r.of, "at epoch", r.epoch, "which works on", r.owned, ", and reads the group" >>);
+    tell(<< self, "has a late heartbeat of", r.of, "at epoch", r.epoch, "which works on", r.owned,
+            ", and reads the group" >>);
     late := late \ {r};
     jobs[self] := [kind |-> "heartbeat", of |-> r.of, epoch |-> r.epoch, owned |-> r.owned, group |-> group,
                    elsewhere |-> IF On("read the members after the group") THEN {} ELSE Elsewhere(r.of)];
@@ -180,7 +182,8 @@ Idle:
   or with m \in Members, p \in clients[m].works do
     await Commits;
     tell(<< self, "has a commit of", m, "at epoch", clients[m].epoch, "for", p >>);
-    jobs[self] := [kind |-> "commit", of |-> m, partition |-> p, epoch |-> clients[m].epoch, is_past |-> clients[m].is_cut];
+    jobs[self] := [kind |-> "commit", of |-> m, partition |-> p, epoch |-> clients[m].epoch,
+                   is_past |-> clients[m].is_cut];
     goto Commit;
   end with;
   end either;
@@ -197,7 +200,8 @@ Heartbeat: \* Reads the members' items, and decides.
       goto Idle;
     else
       with new = Reconciled(seen, item, job.of, job.owned, elsewhere) do
-        tell(<< self, "reads the items, and decides on epoch", new.epoch, ": it holds", Holds(new), ", asked for", new.asked >>);
+        tell(<< self, "reads the items, and decides on epoch", new.epoch, ": it holds", Holds(new),
+                ", asked for", new.asked >>);
         jobs[self] := [kind |-> "heartbeat", of |-> job.of, new |-> new, takes |-> Holds(new) \ Holds(item)];
         current[self] := (IF job.group = None THEN {Group} ELSE current[self]) \union {job.of};
       end with;
@@ -230,7 +234,7 @@ Removal:
       with target \in Targets(group.members \ {m}), stored = [items EXCEPT ![m] = None] do
         tell(<< self, "removes", m, "; the target is", target >>);
         if m \notin current[self] then wrong := "a member is removed that renewed its lease"; end if;
-        group := Ended(m, "a removal lifts the epoch", target);
+        group := Ended(m, On("a removal lifts the epoch"), target);
         clients[m].is_cut := IsIn(m);
         items := stored;
         jobs := [Aged(stored) EXCEPT ![self] = None];
@@ -307,7 +311,7 @@ World:
         await left.changes > 0;
         with target \in Targets(group.members \ {m}), stored = [items EXCEPT ![m] = None] do
           tell(<< IF r.is_late THEN "a late leave of" ELSE "", m, "leaves; the target is", target >>);
-          group := Ended(m, "a leave lifts the epoch", target);
+          group := Ended(m, On("a leave lifts the epoch"), target);
           write(stored, {m, Group});
           change();
         end with;
@@ -367,15 +371,17 @@ World:
   or with m \in group.members, target \in Targets(group.members \ {m}), stored = [items EXCEPT ![m] = None] do
     await left.changes > 0;
     tell(<< m, "is removed; the target is", target >>);
-    group := Ended(m, "a removal lifts the epoch", target);
+    group := Ended(m, On("a removal lifts the epoch"), target);
     clients[m].is_cut := IsIn(m);
     if On("a removal deletes the item") then write(stored, {m, Group}); else write(items, {Group}); end if;
     change();
   end with;
-  or with m \in group.members, n \in {one \in Members : clients[one].epoch = 0 /\ items[one] = None /\ answers[one] = None} do
+  or with m \in group.members,
+          n \in {one \in Members : clients[one].epoch = 0 /\ items[one] = None /\ answers[one] = None} do
     \* Both have the same instance id, and the older one is away, or its lease is over.
     await Instances /\ left.changes > 0;
-    with ended = Ended(m, "a takeover lifts the epoch", [p \in Partitions |-> IF group.target[p] = m THEN n ELSE group.target[p]]),
+    with target = [p \in Partitions |-> IF group.target[p] = m THEN n ELSE group.target[p]],
+         ended = Ended(m, On("a takeover lifts the epoch"), target),
          stored = [items EXCEPT ![m] = None, ![n] = New(ended.epoch)] do
       tell(<< n, "takes the place of", m, "at epoch", ended.epoch >>);
       group := [ended EXCEPT !.members = @ \union {n}];
@@ -404,12 +410,13 @@ View == << group, items, clients, answers, late, jobs, current, tokens, left, wr
 \* G1: at any moment at most one member's item holds a partition.
 G1_OneItemHoldsIt == \A m, n \in Members : m # n => Holds(items[m]) \intersect Holds(items[n]) = {}
 
-\* G2: a commit as a member takes effect only while that member holds the partition, since no later epoch than the commit
-\* names, and in the same holding in which it was sent.
+\* G2: a commit as a member takes effect only while that member holds the partition, since no later epoch than the
+\* commit names, and in the same holding in which it was sent.
 G2_CommitsAreOfTheHolder == wrong # "a commit takes effect when its time is past"
 
-\* G3: what a client works on is held by its member's item, unless that member was removed, and the client has not heard of
-\* it. So two clients believe that they have a partition only if one of them was removed and has not heard of it.
+\* G3: what a client works on is held by its member's item, unless that member was removed, and the client has not
+\* heard of it. So two clients believe that they have a partition only if one of them was removed, and has not heard
+\* of it.
 G3_BelievesWhatItHolds == \A m \in Members : clients[m].is_cut \/ clients[m].works \subseteq Holds(items[m])
 
 \* G4: what holds a partition is the item of a member of the group.
@@ -421,7 +428,8 @@ G5_RemovedAsJudged == wrong # "a member is removed that renewed its lease"
 \* G6: if each member sends a few heartbeats and nothing else comes, each partition is held by the member at which the
 \* target is, and its client is told.
 G6_ComesToItsTarget ==
-  Serves => \A order \in Orders : IsServed(Rounds([group |-> group, items |-> items, clients |-> clients], order, RoundsToServe))
+  LET state == [group |-> group, items |-> items, clients |-> clients]
+  IN  Serves => \A order \in Orders : IsServed(Rounds(state, order, RoundsToServe))
 
 \* Of one partition each token is greater than the one before it, whoever has it.
 TokensGrow == wrong # "a token is not greater than the one before"

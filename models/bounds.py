@@ -402,13 +402,6 @@ GROUPS = Model(
             falls="G6_ComesToItsTarget",
             bounds={"Changes": "2", "Lates": "0", "Serves": "TRUE"},
         ),
-        Fault(
-            "a report counts, though its partition was given back meanwhile",
-            old="THEN {}\n                 ELSE item.asked \\ owned",
-            new="THEN {}\n                 ELSE Holds(item) \\ owned",
-            falls=NOT_HELD,
-            bounds={"Changes": "2"},
-        ),
     ),
     runs={
         "commits": {**WITH_COMMITS, "Instances": "TRUE", "Leaves": "TRUE"},
