@@ -38,7 +38,7 @@ Guards == {"take what no other item holds", "read the members after the group", 
            "a report at the present epoch alone", "each change of what is shown raises the epoch",
            "a join releases nothing", "a commit on the member's version", "a commit no earlier than since",
            "a removal on the member's version", "a removal deletes the item", "a removal lifts the epoch",
-           "a leave lifts the epoch", "a takeover lifts the epoch", "a new target raises the epoch"}
+           "a leave lifts the epoch", "a new target raises the epoch"}
 ASSUME Off \subseteq Guards
 On(guard) == guard \notin Off
 
@@ -378,10 +378,10 @@ World:
   end with;
   or with m \in group.members,
           n \in {one \in Members : clients[one].epoch = 0 /\ items[one] = None /\ answers[one] = None} do
-    \* Both have the same instance id, and the older one is away, or its lease is over.
+    \* Both have the same instance id, and the older one is away, or its lease is over: a removal and a join in one write.
     await Instances /\ left.changes > 0;
     with target = [p \in Partitions |-> IF group.target[p] = m THEN n ELSE group.target[p]],
-         ended = Ended(m, On("a takeover lifts the epoch"), target),
+         ended = Ended(m, On("a removal lifts the epoch"), target),
          stored = [items EXCEPT ![m] = None, ![n] = New(ended.epoch)] do
       tell(<< n, "takes the place of", m, "at epoch", ended.epoch >>);
       group := [ended EXCEPT !.members = @ \union {n}];

@@ -391,7 +391,6 @@ GROUPS = Model(
         "a removal deletes the item": Guard("G4_HeldByMembers", {**TWO_CHANGES, **NONE_IS_SLOW}),
         "a removal lifts the epoch": Guard(PAST, {**FIVE_CHANGES, **ONE_MEMBER}),
         "a leave lifts the epoch": Guard(PAST, {**FIVE_CHANGES, **ONE_MEMBER, "Leaves": "TRUE"}),
-        "a takeover lifts the epoch": Guard(PAST, {**FIVE_CHANGES, "Instances": "TRUE"}),
         "a new target raises the epoch": Guard("TokensGrow", {"Lates": "0", **NONE_IS_SLOW}),
     },
     faults=(
