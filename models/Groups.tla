@@ -378,7 +378,8 @@ World:
   end with;
   or with m \in group.members,
           n \in {one \in Members : clients[one].epoch = 0 /\ items[one] = None /\ answers[one] = None} do
-    \* Both have the same instance id, and the older one is away, or its lease is over: a removal and a join in one write.
+    \* Both have the same instance id, and the older one is away, or its lease is over: a removal and a join in one
+    \* write.
     await Instances /\ left.changes > 0;
     with target = [p \in Partitions |-> IF group.target[p] = m THEN n ELSE group.target[p]],
          ended = Ended(m, On("a removal lifts the epoch"), target),
