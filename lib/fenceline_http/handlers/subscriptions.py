@@ -9,7 +9,7 @@ from fenceline.errors import UnknownSubscriptionError
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.subscription import CommittedOffset, CursorPart, SubscriptionPage
 from fenceline_http import record_page, responses
-from fenceline_http.operations.subscriptions import GroupOffsets, MarkAnswer, SubscriptionList
+from fenceline_http.operations.subscriptions import GroupOffsets, LagList, MarkAnswer, SubscriptionList
 from fenceline_http.responses import Response
 from fenceline_http.value_kinds import GROUP, LEGAL_GROUP, WANTED_GROUP
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         AcknowledgementBody,
         Commit,
         CommittedQuery,
+        LagQuery,
         PartitionPage,
         ReadSubscription,
         SeekBody,
@@ -138,7 +139,8 @@ def acknowledge(request: Request, wanted: AcknowledgementBody) -> Response:
         acknowledged = Acknowledgement(wanted.cumulative)
     else:
         acknowledged = Acknowledgement(individual=wanted.individual)
-    mark = request.log.subscriptions.acknowledge(
+    acknowledged = replace(acknowledged, reader_id=wanted.reader_id, client_name=wanted.client_name)
+    answer = request.log.subscriptions.acknowledged(
         request.topic,
         wanted.partition,
         _subscription(request),
@@ -146,7 +148,15 @@ def acknowledge(request: Request, wanted: AcknowledgementBody) -> Response:
         session_id=wanted.session_id,
         principal=request.principal,
     )
-    return responses.json(MarkAnswer(mark))
+    return responses.json(answer)
+
+
+def list_lag(request: Request, wanted: LagQuery) -> Response:
+    found, go_on_after = request.log.subscriptions.list_lag(
+        topic=wanted.topic, start_after=wanted.start_after, limit=wanted.limit, principal=request.principal
+    )
+    is_end = go_on_after is None
+    return responses.json(LagList(found, not is_end, None if is_end else str(go_on_after)))
 
 
 def seek(request: Request, wanted: SeekBody) -> Response:
