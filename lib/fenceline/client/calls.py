@@ -291,6 +291,7 @@ RULES: Mapping[str, Rule] = {
     "compaction_order": words("offset", "timestamp"),
     "compression": words("none", "gzip", "snappy", "lz4", "zstd"),
     "config": by(TEXT, SETTING, "a mapping of names to settings: text, integers, True or False, None for a default"),
+    "counts": FLAG,
     "cumulative": OFFSET,
     "delivery_ms": MS_AT_LEAST_ONE,
     "effect": words("none", "repeatable", "ends", "once"),
@@ -354,6 +355,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "producer_id": integer(0),
     "producer_name": TEXT,
+    "reader_id": TEXT,
     "record": made_of("RegionalRecord"),
     "records": RECORDS,
     "region": TEXT,
@@ -366,6 +368,7 @@ RULES: Mapping[str, Rule] = {
     "retry_ms": MS,
     "runtime": of("a Runtime", lambda given: callable(getattr(given, "monotonic_ms", None))),
     "session": made_of("Session"),
+    "shared": FLAG,
     "session_id": TEXT,
     "silent_ms": MS_AT_LEAST_ONE,
     "start": either(

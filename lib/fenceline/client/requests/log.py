@@ -32,7 +32,7 @@ from fenceline.model.results import (
     SegmentList,
     SessionRef,
 )
-from fenceline.model.topic import Topic
+from fenceline.model.topic import ListedTopic, Topic
 from fenceline.model.topic_config import ConfigValue
 from fenceline.model.transaction import ProducerPair
 
