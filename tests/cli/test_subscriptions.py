@@ -43,7 +43,7 @@ def test_a_subscription_shows_its_backlog_and_is_moved(run, topic):
 
     moved = run("subscription", "seek", topic, "s", 4, "--yes", "--partition", 0)
     assert lines(moved) == [f"moved s on {topic}/0 mark_delete_offset=4"]
-    assert lines(run("subscription", "backlog", topic, "s"))[1] == "0\t4\t\t2"
+    assert lines(run("subscription", "backlog", topic, "s"))[1].startswith("0\t4\t\t2\t2")
     assert lines(run("subscription", "seek", topic, "s", "@1970-01-01T00:00:03Z", "--yes"))[0].endswith("=2")
     assert [line.split("=")[1] for line in lines(run("subscription", "seek", topic, "s", "latest", "--yes"))] == [
         "6",
@@ -53,6 +53,36 @@ def test_a_subscription_shows_its_backlog_and_is_moved(run, topic):
         "0",
         "0",
     ]
+
+
+def test_the_lag_of_subscriptions_is_shown_for_a_topic_and_for_all(run, topic):
+    run("subscription", "create", topic, "a", "--from", "earliest")
+    run("subscription", "create", topic, "b")
+    expected = [(topic, "a", 6), (topic, "b", 0)]
+    for arguments in (("list", topic, "--lag"), ("backlog", topic), ("list", "--lag")):
+        found = json.loads(run("subscription", *arguments, "--json").stdout)
+        mine = [one for one in found if one["topic"] == topic]
+        assert [(one["topic"], one["name"], one["backlog"]) for one in mine] == expected
+        assert [one["oldest_unread_at"] is None for one in mine] == [False, True]
+    header, first, second = lines(run("subscription", "backlog", topic))
+    assert header.split("\t")[:5] == ["topic", "name", "backlog", "oldest_unread_at", "owner"]
+    assert first.startswith(f"{topic}\ta\t6\t2")
+    assert second == f"{topic}\tb\t0\t\t\tfalse\t"
+    assert "--lag" in error_line(run("subscription", "list"))
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in error_line(run("subscription", "backlog", "none"))
+
+
+def test_a_second_reader_is_named_on_stderr_unless_it_is_shared(run, url, topic):
+    def second(*options):
+        run("subscription", "seek", topic, "s", "earliest", "--yes")
+        with Client(url, client_name="other-host") as client:
+            client.acknowledged(topic, "s", 0, cumulative=0, reader_id="other")
+        return run("consume", topic, "--subscription", "s", "--max", 1, *options)
+
+    run("subscription", "create", topic, "s", "--from", "earliest")
+    assert "other-host" not in second().stderr  # it may be one that stopped: one answer is no proof
+    assert "--subscription" in error_line(run("consume", topic, "--shared"))
+    assert second("--shared").returncode == 0
 
 
 def test_ranges_that_were_acknowledged_by_themselves_are_shown(run, url, topic):

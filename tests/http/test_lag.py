@@ -75,8 +75,8 @@ def test_a_subscription_is_listed_with_what_it_has_not_read() -> None:
 def test_the_owner_is_the_session_that_owns_most_partitions() -> None:
     subscribe("s")
     session = call("POST", "/v1/sessions", value={"client_name": "worker-1"}).json["session_id"]
-    body = {"resources": ["orders/0", "orders/1"], "group": "s"}
-    assert call("POST", f"/v1/sessions/{session}/owns", value=body).status == 200
+    body = {"session_id": session, "resources": [{"resource": "orders/0"}, {"resource": "orders/1"}], "group": "s"}
+    assert call("POST", "/v1/own", value=body).status == 200
     (listed,) = call("GET", LAG).json["subscriptions"]
     assert listed["owner"] == {"session_id": session, "client_name": "worker-1", "partitions": 2}
     assert call("DELETE", f"/v1/sessions/{session}").status == 204

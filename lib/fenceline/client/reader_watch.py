@@ -8,7 +8,6 @@ a stopped one warns of nothing, and no clock is compared.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 
 from fenceline import errors
@@ -23,18 +22,26 @@ class ReaderWatch:
     """The acknowledgements of one subscriber, which warns once of another one.
 
     Args:
+        reader_id: Fresh for each subscriber.
         session_id: The session that owns the partitions. Then there is no second reader, and nothing to watch.
         is_shared: Whether the program knows of the others; it names itself to them, and warns of none.
     """
 
     def __init__(
-        self, client: SubscriptionRequests, topic: str, name: str, session_id: str | None, *, is_shared: bool
+        self,
+        client: SubscriptionRequests,
+        topic: str,
+        name: str,
+        reader_id: str,
+        session_id: str | None,
+        *,
+        is_shared: bool,
     ) -> None:
         self._client = client
         self._topic = topic
         self._name = name
         self._session_id = session_id
-        self._reader_id = uuid.uuid4().hex if session_id is None else None
+        self._reader_id = reader_id if session_id is None else None
         self._is_quiet = is_shared
         self._first: dict[int, OtherReader | None] = {}  # by partition, as the first answer had it
 

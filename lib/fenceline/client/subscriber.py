@@ -68,7 +68,7 @@ class Subscriber:
         self._session_id = session_id
         self._is_following = is_following
         self._max_records = max_records
-        watch = ReaderWatch(client, topic, name, session_id, is_shared=is_shared)
+        watch = ReaderWatch(client, topic, name, client.runtime.fresh_id(), session_id, is_shared=is_shared)
         self._acknowledgements = Acknowledgements(watch.acknowledge, client.runtime, ack_every_ms)
         self._ends: dict[int, int] = {}
         self._open = set(partitions)

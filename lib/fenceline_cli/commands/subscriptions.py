@@ -93,7 +93,7 @@ def list_subscriptions(
         bool,
         typer.Option(
             "--lag",
-            help="Show how many records each has not acknowledged, when the oldest of them was appended, and the owner.",
+            help="Show how many records each has not acknowledged, when the oldest was appended, and the owner.",
         ),
     ] = False,
     as_json: AsJson = False,

@@ -30,7 +30,7 @@ class Service:
 
 
 def watch(service: Service, session_id: str | None = None, *, is_shared: bool = False) -> ReaderWatch:
-    return ReaderWatch(cast("SubscriptionRequests", service), "orders", "s", session_id, is_shared=is_shared)
+    return ReaderWatch(cast("SubscriptionRequests", service), "orders", "s", "reader", session_id, is_shared=is_shared)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,9 @@ def test_a_subscription_is_described_with_all_its_partitions():
     found = client.subscription("t", "s")
 
     assert [cursor.partition for cursor in found.partitions] == list(range(230))
-    assert found.partitions[229] == Cursor(229, 4, [(8, 9)], 5)
+    last = found.partitions[229]
+    assert last == Cursor(229, 4, [(8, 9)], 5, last.oldest_unread_at)
+    assert last.oldest_unread_at is not None
     assert [one.name for one in client.subscriptions("t")] == ["another", "s"]
 
 
