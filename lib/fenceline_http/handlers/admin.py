@@ -31,7 +31,7 @@ def create_topic(request: Request, wanted: NewTopic) -> Response:
 def list_topics(request: Request, wanted: TopicListing) -> Response:
     where = {"prefix": wanted.prefix, "start_after": wanted.start_after}
     if wanted.totals:
-        limit = limits.LAG_ENTRIES_MAX if wanted.limit is None else wanted.limit
+        limit = min(wanted.limit or limits.LAG_ENTRIES_MAX, limits.LAG_ENTRIES_MAX)
         return responses.listed(TopicList(*request.log.topics.list_totals(**where, limit=limit)))
     limit = limits.LIST_DEFAULT if wanted.limit is None else wanted.limit
     topics, has_more = request.log.topics.list(**where, limit=limit)

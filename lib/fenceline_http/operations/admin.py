@@ -81,10 +81,6 @@ class TopicListing(Query):
         f"{LIMIT_TEXT} The default is {limits.LIST_DEFAULT}, and {limits.LAG_ENTRIES_MAX} with `totals`.",
     )
 
-    def check(self) -> None:
-        if self.totals and (self.limit or 0) > limits.LAG_ENTRIES_MAX:
-            refuse("limit", f"at most {limits.LAG_ENTRIES_MAX} with totals")
-
 
 class Trim(Body):
     """Where a partition is to begin."""

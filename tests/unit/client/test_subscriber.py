@@ -216,3 +216,15 @@ def test_a_following_subscriber_reads_added_partitions_or_under_a_session_owned_
     assert service.looks == 2
     with service.client(clock).subscribe("t", "s", [0]) as subscriber:
         assert subscriber._new is None
+
+
+def test_a_second_reader_of_a_partition_is_warned_of_by_the_name_that_it_gave(caplog):
+    service, client = filled(records=6)
+    service.outside.client_name = "host-b"
+    with client.subscribe("t", "s", follow=False) as subscriber:
+        for n, (partition, record) in enumerate(subscriber):
+            subscriber.acknowledge(partition, record.offset)
+            assert len(caplog.messages) == (n > 1)
+            if n == 1:
+                service.outside.acknowledged("t", "s", 0, cumulative=2, reader_id="b")
+    assert "other=host-b" in caplog.messages[0]
