@@ -34,13 +34,14 @@ def places(query: dict[str, Any]) -> list[str]:
     """Return all places of the list, page by page."""
     found: list[str] = []
     after = ""
-    while True:
+    for _ in range(20):
         page = call("GET", LAG, {**query, "start_after": after}).json
         found += [f"{one['topic']}/{one['name']}" for one in page["subscriptions"]]
         assert page["has_more"] == ("go_on_after" in page)
         if not page["has_more"]:
             return found
         after = page["go_on_after"]
+    raise AssertionError("the list has no end")
 
 
 # Lag
