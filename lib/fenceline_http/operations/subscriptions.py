@@ -127,9 +127,9 @@ class AcknowledgementBody(Body):
     )
     session_id: str | None = optional(TEXT)
     reader_id: str | None = optional(
-        READER_ID, "The reader's own id, fresh for each reader, so that two readers of one partition are told."
+        READER_ID, "The id of the reader, fresh for each one. The answer names another reader of the partition."
     )
-    client_name: str | None = optional(CLIENT_NAME, "The name by which another reader is told of this one.")
+    client_name: str | None = optional(CLIENT_NAME, "The name that the answer to another reader gives.")
 
     def check(self) -> None:
         if (self.cumulative is None) == (self.individual is None):
