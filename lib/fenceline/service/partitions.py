@@ -44,10 +44,12 @@ class PartitionRequests:
 
         return PartitionReader(partition, None if self._held is None else partial(self._held, partition))
 
-    def read(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> Page:
+    def read(
+        self, topic: str, partition: int, request: ReadRequest, *, principal: str = "", topic_id: str | None = None
+    ) -> Page:
         """Return a page of records, if the session may read as its group.
 
-        See ``PartitionReader.page`` and ``guard_group``.
+        See ``PartitionReader.page``, ``guard_group``, and ``PartitionResolver.with_partition`` for ``topic_id``.
         """
         from fenceline.access.ownership.read_guard import guarded
 
@@ -55,9 +57,12 @@ class PartitionRequests:
             topic,
             partition,
             lambda found: guarded(found, request, principal, lambda: self._reader(found).page(request)),
+            topic_id=topic_id,
         )
 
-    def read_batches(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> BatchPage:
+    def read_batches(
+        self, topic: str, partition: int, request: ReadRequest, *, principal: str = "", topic_id: str | None = None
+    ) -> BatchPage:
         """Return a page of whole batches, if the session may read as its group; see ``PartitionReader.batches``."""
         from fenceline.access.ownership.read_guard import guarded
 
@@ -65,6 +70,7 @@ class PartitionRequests:
             topic,
             partition,
             lambda found: guarded(found, request, principal, lambda: self._reader(found).batches(request)),
+            topic_id=topic_id,
         )
 
     def offsets(self, topic: str, partition: int) -> Offsets:

@@ -120,10 +120,15 @@ class Transactions:
         *,
         session_id: str | None = None,
         principal: str = "",
+        topic_ids: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Commit a group's offsets in a transaction, all of them or none; see ``pending_offsets.send``."""
+        """Commit a group's offsets in a transaction, all of them or none; see ``pending_offsets.send``.
+
+        Args:
+            topic_ids: Names of topics and the ids that they must have.
+        """
         until_ms = self._deadline()
-        live = Subscriptions(self._context, self._resolver).live
+        live = Subscriptions(self._context, self._resolver).live_with(topic_ids)
 
         def judge(topic: LiveTopic, partition: int) -> Sequence[Check]:
             return read_guard.guard_group(self._context, topic.topic, partition, group, session_id, principal)

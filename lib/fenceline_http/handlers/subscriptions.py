@@ -9,6 +9,7 @@ from fenceline.errors import UnknownSubscriptionError
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.subscription import CommittedOffset, CursorPart, SubscriptionPage
 from fenceline_http import record_page, responses
+from fenceline_http.operations.shared import topic_ids
 from fenceline_http.operations.subscriptions import GroupOffsets, MarkAnswer, SubscriptionList
 from fenceline_http.responses import Response
 from fenceline_http.value_kinds import GROUP, LEGAL_GROUP, WANTED_GROUP
@@ -129,6 +130,7 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
         page,
         require_stable=wanted.require_stable,
         principal=request.principal,
+        topic_id=wanted.topic_id,
     )
     return responses.text(record_page.to_json(found, wanted.encoding))
 
@@ -145,6 +147,7 @@ def acknowledge(request: Request, wanted: AcknowledgementBody) -> Response:
         acknowledged,
         session_id=wanted.session_id,
         principal=request.principal,
+        topic_id=wanted.topic_id,
     )
     return responses.json(MarkAnswer(mark))
 
@@ -179,5 +182,6 @@ def commit(request: Request, wanted: Commit) -> Response:
         [CommittedOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets],
         session_id=wanted.session_id,
         principal=request.principal,
+        topic_ids=topic_ids(wanted.offsets),
     )
     return responses.json({})

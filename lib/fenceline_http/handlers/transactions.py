@@ -9,6 +9,7 @@ from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import Coordinator, OnceMark, ProducerPair, TopicPartition, TransactionMember
 from fenceline_http import responses
 from fenceline_http.operations.ends import EndedTransactions, ExtendedTransaction
+from fenceline_http.operations.shared import topic_ids
 from fenceline_http.request import topic_name
 from fenceline_http.responses import Response
 from fenceline_http.value_kinds import GROUP, TRANSACTIONAL_ID
@@ -76,7 +77,13 @@ def add_group(request: Request, wanted: AddGroup) -> Response:
 def send_offsets(request: Request, wanted: SendOffsets) -> Response:
     offsets = [CommittedOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets]
     request.log.transactions.send_offsets(
-        _id(request), _pair(wanted), wanted.group, offsets, session_id=wanted.session_id, principal=request.principal
+        _id(request),
+        _pair(wanted),
+        wanted.group,
+        offsets,
+        session_id=wanted.session_id,
+        principal=request.principal,
+        topic_ids=topic_ids(wanted.offsets),
     )
     return responses.json({})
 

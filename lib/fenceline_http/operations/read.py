@@ -12,10 +12,12 @@ from fenceline.model.kinds import GroupName, Offset, PartitionNumber, Timestamp
 from fenceline.model.results import Bounds, Offsets, SegmentEntry, SegmentList
 from fenceline.model.transaction import ShownProducerState
 from fenceline_http.json_schema import of_type, words
+from fenceline_http.operations import poll
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
+    OTHER_ID,
     OWNER,
     PAGE,
     PAGE_EXAMPLE,
@@ -23,9 +25,11 @@ from fenceline_http.operations.shared import (
     STORES,
     TOPIC,
     TOPIC_ID_EXAMPLE,
+    TOPIC_ID_TEXT,
     WRITES,
     PageBounds,
     PageQuery,
+    check_group,
 )
 from fenceline_http.request_schema import Query, optional, required, unshown
 from fenceline_http.route import Route
@@ -49,18 +53,20 @@ class _Place(Query):
         "The group that the caller acts for. Leaving it out is not the same as naming any group.",
     )
     session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
     def check(self) -> None:
         if sum(start is not None for start in (self.offset, self.timestamp, self.tail_offset)) != 1:
             raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
-        if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
-            refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
+        check_group(self.group)
 
 
 class Read(_Place, PageQuery):
     """A page to read."""
 
-    last_shown = ("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order")
+    last_shown = (
+        "encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order", "topic_id",
+    )  # fmt: skip
 
     compacted: bool = optional(
         FLAG,
@@ -95,6 +101,8 @@ class Read(_Place, PageQuery):
 
 class ReadBatches(_Place, PageBounds):
     """Batches to read."""
+
+    last_shown = ("topic_id",)
 
 
 class OffsetsQuery(Query):
@@ -213,7 +221,16 @@ ROUTES = (
         description="Reads a page. `position` is where to read next. Reading at `next_offset` returns an empty page.",
         takes=Read,
         answers={200: PAGE},
-        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE", "VIEW_MOVED"),
+        codes=(
+            *KNOWN,
+            *OTHER_ID,
+            *WRITES,
+            *OWNER,
+            "OFFSET_OUT_OF_RANGE",
+            "OWNER_FENCED",
+            "MESSAGE_TOO_LARGE",
+            "VIEW_MOVED",
+        ),
         query={"offset": 0},
         answer=PAGE_EXAMPLE,
     ),
@@ -228,10 +245,11 @@ ROUTES = (
         "records below it. The header `fenceline-position` is where to read next.",
         takes=ReadBatches,
         answers={200: None},
-        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*KNOWN, *OTHER_ID, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         query={"offset": 0},
         gives_batches=True,
     ),
+    poll.ROUTE,
     Route(
         "GET",
         f"{PARTITION}/offsets",

@@ -15,6 +15,7 @@ from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
+    OTHER_ID,
     OWNER,
     PAGE,
     PAGE_EXAMPLE,
@@ -22,6 +23,7 @@ from fenceline_http.operations.shared import (
     SUBSCRIBED,
     SUBSCRIPTION,
     TOPIC,
+    TOPIC_ID_TEXT,
     WRITES,
     NamePage,
     OffsetToCommit,
@@ -68,7 +70,7 @@ class PartitionPage(Query):
 class ReadSubscription(PageQuery):
     """A page of what is not acknowledged."""
 
-    last_shown = ("encoding", "session_id", "require_stable", "identity")
+    last_shown = ("encoding", "session_id", "require_stable", "identity", "topic_id")
 
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
@@ -77,6 +79,7 @@ class ReadSubscription(PageQuery):
         FLAG, "Whether to refuse to read while an open transaction holds a pending offset there.", default=False
     )
     identity: bool = optional(FLAG, IDENTITY_TEXT, default=False)
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
 
 @Titled("Acknowledgement")
@@ -89,6 +92,7 @@ class AcknowledgementBody(Body):
         list_of(integer(), 1, limits.ACKNOWLEDGED_PER_REQUEST_MAX, of="offsets")
     )
     session_id: str | None = optional(TEXT)
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
     def check(self) -> None:
         if (self.cumulative is None) == (self.individual is None):
@@ -240,6 +244,7 @@ ROUTES = (
             *SUBSCRIBED,
             *WRITES,
             *OWNER,
+            *OTHER_ID,
             "OFFSET_OUT_OF_RANGE",
             "OWNER_FENCED",
             "MESSAGE_TOO_LARGE",
@@ -259,7 +264,7 @@ ROUTES = (
         "two.",
         takes=AcknowledgementBody,
         answers={200: MarkAnswer(1)},
-        codes=(*SUBSCRIBED, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*SUBSCRIBED, *OTHER_ID, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "cumulative": 0},
     ),
     Route(
@@ -300,7 +305,7 @@ ROUTES = (
         description="Commits offsets of up to 32 partitions, all of them or none. An offset is the next one to read.",
         takes=Commit,
         answers={200: Nothing.schema()},
-        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*KNOWN, *OTHER_ID, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]},
         answer={},
     ),

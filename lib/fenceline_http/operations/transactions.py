@@ -35,7 +35,16 @@ from fenceline_http.operations.ends import (
     TRANSACTIONS,
     OfProducer,
 )
-from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, OffsetToCommit
+from fenceline_http.operations.shared import (
+    KNOWN,
+    LIMIT_TEXT,
+    OTHER_ID,
+    OWNER,
+    PARTITION,
+    STORES,
+    WRITES,
+    OffsetToCommit,
+)
 from fenceline_http.request_schema import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.route import Route
 from fenceline_http.schemas import PROBLEM
@@ -235,6 +244,7 @@ ROUTES = (
         answers={200: Nothing.schema()},
         codes=(
             *KNOWN,
+            *OTHER_ID,
             *WRITES,
             *OWNER,
             *OF_PRODUCER,
