@@ -1,4 +1,5 @@
-"""One poll for many partitions: what is new in any of them, and where to read next (contract, "One poll for many").
+"""One poll for many partitions: what is new in any of them, and where to read next (contract, "One poll for
+many partitions").
 
 Rule: every answer comes from verified tails (I4). An answer is empty only after a look at every partition, and each of
 these looks began after the request arrived. Each position is judged and read alone, by the code of a plain read or of a

@@ -1,4 +1,4 @@
-"""One poll for many partitions: what it looks at, what that costs, and how it is held ("One poll for many partitions").
+"""One poll for many partitions: what it looks at, what that costs, and how it is held ("Polls of many partitions").
 
 Time stands still here, and a wait moves it, so that looks are counted and no test waits.
 """
@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -448,7 +449,7 @@ def test_a_held_poll_meets_the_transaction_that_holds_it_up_once_a_second(
     holds(monkeypatch, service.runtime.advance)
     assert poll(service.log, at(0), wait_ms=5_000, is_read_committed=True).entries == []
     assert len(meetings) >= 4
-    assert all(later - earlier >= 1_000 for earlier, later in zip(meetings, meetings[1:], strict=False))
+    assert all(later - earlier >= 1_000 for earlier, later in pairwise(meetings))
 
 
 def test_a_subscriptions_position_is_held_and_woken_as_the_others_are(
