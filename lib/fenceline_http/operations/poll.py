@@ -113,6 +113,7 @@ ROUTE = Route(
     "is judged and read alone; one that fails does not stop the others.",
     takes=Poll,
     answers={200: _ANSWER},
+    codes=("STORE_UNAVAILABLE",),
     body={"positions": [{"topic": "orders", "partition": 0, "offset": 0}], "wait_ms": 0},
     answer={
         "partitions": [{"topic": "orders", "topic_id": TOPIC_ID_EXAMPLE, "partition": 0, **PAGE_EXAMPLE}],
