@@ -99,7 +99,7 @@ def _assert_documented(method: str, path: str, query: str, answer: Answer) -> No
             shown, media = _shown_as(route.path, query, media)
             promised = DOCUMENT["paths"][shown][method.lower()]["responses"][str(answer.status)]
             if media == FRAMES_TYPE:
-                assert route.path == "/v1/poll"  # whose document shows the same as JSON
+                assert route.path == "/v1/poll"  # its document shows the same answer as JSON
             elif "content" not in promised:
                 assert (media, answer.body) == (None, b"")
             elif media in (HTML_TYPE, BYTES_TYPE):
