@@ -79,7 +79,7 @@ def size(default: int, maximum: int) -> Kind[int]:
     at_least_one = integer(1).of_json
 
     def of_json(value: Any, field: str) -> int:
-        return min(at_least_one(value, field), maximum)
+        return maximum if type(value) is int and value > maximum else at_least_one(value, field)
 
     def of_text(text: str, field: str) -> int:
         if text.isascii() and text.isdigit() and len(text.lstrip("0")) >= _INT64_DIGITS:
