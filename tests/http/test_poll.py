@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.format.batch import decode
-from fenceline_http import wiring
-from tests.support.http_events import FRAMES_TYPE, Answer, call
+from fenceline.format.batch import decode, encode
+from fenceline.model.record import Record
+from fenceline_http import dispatch, wiring
+from tests.support.http_events import BATCH_TYPE, FRAMES_TYPE, Answer, call, event
 from tests.support.http_transactions import Producer
 
 OTHER_ID = "0" * 32
@@ -151,6 +152,32 @@ def test_a_partition_of_which_nothing_fits_is_left_out_with_those_after_it() -> 
     assert ([len(values) for _, values, _ in said(answer)], answer["has_more"]) == ([4, 1], True)
     alone = poll(at(0), at(1, 1), max_bytes=limits.BYTES_MAX, encoding="base64", max_records=4)
     assert ([len(values) for _, values, _ in said(alone)], alone["has_more"]) == ([4], True)
+
+
+def test_a_partition_whose_first_record_does_not_fit_is_left_out_with_those_after_it() -> None:
+    text = '"' * 900_000  # 1.8 MB in JSON, and 1.2 MB in base64
+    for partition in (0, 0, 1):
+        produce(text, partition=partition)
+    first = poll(at(0), at(1), max_bytes=limits.BYTES_MAX)
+    assert ([(one, len(values)) for one, values, _ in said(first)], first["has_more"]) == ([(0, 2)], True)
+    assert [one for one, _, _ in said(poll(at(1), at(0), max_bytes=limits.BYTES_MAX))] == [1, 0]
+
+
+def test_a_record_that_no_answer_carries_is_its_partitions_error_and_stops_no_other() -> None:
+    """It is small as it is stored, so that it could be appended. A local server, which has no gateway, shows it."""
+    body = encode([Record(b"x" * 7_000_000)], now_ms=1_700_000_000_000, codec="gzip").body
+    sent = call("POST", "/v1/topics/orders/partitions/0/batches", headers={"content-type": BATCH_TYPE}, body=body)
+    assert sent.status == 200, sent.json
+    produce("b", partition=1)
+    answer = poll(at(0), at(1))
+    assert codes(answer) == [("orders", 0, "MESSAGE_TOO_LARGE")]
+    assert answer["has_more"] is True
+    turned = poll(at(1), at(0))
+    assert codes(turned) == [("orders", 1, "")]
+    assert turned["has_more"] is True
+    raw = {**event("POST", "/v1/poll", body=None), "isRaw": True, "body": json.dumps({"positions": [at()]}).encode()}
+    shown = dispatch.respond("read", raw, wiring.service())
+    assert len(shown.body) > 7_000_000
 
 
 def test_the_encoding_is_each_entrys_own() -> None:
