@@ -280,17 +280,17 @@ class _Poll(Generic[PageT]):
                     answer = self._ask(moved)
                     if answer.entries:
                         return answer
-                    continue
                 now_ms = runtime.monotonic_ms()
                 left_ms = until_ms - now_ms
                 if left_ms <= 0 or self._context.stopping.is_set or not poll.may_wait(left_ms):
                     return PollAnswer([], has_more=False)
-                is_woken = watch.wait(max(min(left_ms, look_ms - now_ms), 0))
-                self._work_until_ms += runtime.monotonic_ms() - now_ms
-                if not is_woken and runtime.monotonic_ms() >= look_ms:
-                    self._look_again()
-                    pause_ms = self._pause_ms(2 * pause_ms)
-                    look_ms = runtime.monotonic_ms() + pause_ms
+                if now_ms < look_ms:
+                    watch.wait(min(left_ms, look_ms - now_ms))
+                    self._work_until_ms += runtime.monotonic_ms() - now_ms
+                    continue
+                self._look_again()
+                pause_ms = self._pause_ms(2 * pause_ms)
+                look_ms = runtime.monotonic_ms() + pause_ms
         finally:
             for partition in watched:
                 partition.unwatch(watch)

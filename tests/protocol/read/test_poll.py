@@ -201,13 +201,13 @@ def test_what_does_not_fit_the_answer_is_fetched_of_a_few_partitions_only(servic
         (None, [100, 200, 400, 800, *[1_000] * 18, 500], 22),
         (300, [100, 200, *[300] * 65, 200], 67),
         (60_000, [100, 200, 400, 800, *[1_000] * 18, 500], 22),
-        (0, [50] * 400, 400),
+        (0, [50] * 400, 399),
     ],
 )
 def test_a_held_poll_looks_at_each_partition_after_pauses_that_double_up_to_the_longest(
     service: Service, monkeypatch: pytest.MonkeyPatch, max_delay_ms: int | None, pauses: list[int], looks: int
 ) -> None:
-    """A last pause that the request's end cuts short has no look after it."""
+    """The last pause ends with the request, so no look comes after it."""
     topic = wide(service, 4)
     positions = [at(n, topic=topic) for n in range(4)]
     poll(service.log, *positions)
@@ -236,6 +236,28 @@ def test_a_record_of_another_process_is_found_by_the_next_look(
     holds(monkeypatch, hold)
     answer = poll(service.log, *(at(n, topic=topic) for n in range(4)), wait_ms=HOLD_MS)
     assert (values(answer), waits) == ([(2, [b"a"])], 3)
+
+
+def test_changes_that_show_nothing_put_off_no_look_at_the_other_partitions(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open transaction goes on in one partition, and each of its batches wakes the poll."""
+    service.log.topics.alter(TOPIC, partitions=2)
+    log = made(service, [in_(7, "a")])
+    other, waits = service.another(), 0
+
+    def hold(duration_ms: float) -> bool:
+        nonlocal waits
+        waits += 1
+        service.runtime.advance(min(duration_ms, 10))
+        store(service, log, in_(7, "more", sequence=waits))
+        if waits == 3:
+            append(other, 1, "b")
+        return True
+
+    holds(monkeypatch, hold)
+    answer = poll(service.log, at(0), at(1), wait_ms=HOLD_MS, is_read_committed=True)
+    assert (values(answer), waits) == ([(1, [b"b"])], 10)
 
 
 def test_once_a_partition_moves_it_alone_is_read(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
