@@ -48,7 +48,7 @@ def poll(log: Log, *positions: PollPosition, **options: Any) -> PollAnswer[Page]
 
 def values(answer: PollAnswer[Page]) -> list[tuple[int, list[bytes | None]]]:
     assert not [one.page for one in answer.entries if isinstance(one.page, errors.FencelineError)]
-    return [(one.partition, [record.value for record in one.page.records]) for one in answer.entries]  # type: ignore[union-attr]
+    return [(one.partition, [record.value for record in one.page.records]) for one in answer.entries]
 
 
 def codes(answer: PollAnswer[Page]) -> list[tuple[int, str]]:
