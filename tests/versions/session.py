@@ -394,6 +394,10 @@ def play_groups(s: Session) -> None:
     s.run("consume orders --partition 1 --from earliest --json")
     s.run("produce orders --partition 1 --json", "line\n")
     s.call("DELETE /v1/topics/orders/subscriptions/late")
+    positions: list[Any] = [{"topic": "orders", "partition": number, "offset": 0} for number in (1, 0, 7)]
+    positions.append({"topic": "wide", "partition": 0, "subscription": "billing"})
+    s.call("POST /v1/poll", {"positions": positions, "max_records": 5_000, "wait_ms": 100})
+    s.call("POST /v1/poll", {"positions": [{**positions[0], "topic_id": "no such id"}]})
 
 
 def play_members(s: Session) -> None:
