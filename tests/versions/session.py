@@ -431,7 +431,7 @@ def play_members(s: Session) -> None:
 
 
 def _report(member: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the heartbeat of a member that works on what it was told to."""
+    """Return the heartbeat of a member that works on what the last answer gave it."""
     owned = [
         {"topic": one["topic"], "partitions": [place["partition"] for place in one["partitions"]]}
         for one in member.get("partitions", ())
