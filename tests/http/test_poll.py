@@ -328,6 +328,9 @@ def test_a_position_of_a_topic_that_was_replaced_is_refused_and_not_read() -> No
         ("orders", 1, "UNKNOWN_TOPIC_ID"),
     ]
     assert said(poll(at(0, topic_id=topic_id()))) == [(0, ["new"], 1)]
+    assert call("PUT", "/v1/topics/orders/subscriptions/s", value={"initial_position": "earliest"}).status == 201
+    assert codes(poll(at(0, None, subscription="s", topic_id=before))) == [("orders", 0, "UNKNOWN_TOPIC_ID")]
+    assert said(poll(at(0, None, subscription="s", topic_id=topic_id()))) == [(0, ["new"], 1)]
     assert codes(poll(at(0, topic_id="not an id"))) == [("orders", 0, "UNKNOWN_TOPIC_ID")]
     assert call("DELETE", "/v1/topics/orders").status == 202
     assert codes(poll(at(0, topic_id=before))) == [("orders", 0, "UNKNOWN_TOPIC_OR_PARTITION")]
