@@ -337,6 +337,27 @@ def test_a_local_append_to_any_partition_wakes_a_held_poll_at_once(monkeypatch: 
     service.close()
 
 
+def test_the_end_of_the_process_wakes_a_held_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The poll's own looks are put off, as above."""
+    service = serve_in_real_time()
+    service.log.topics.create(TOPIC, partitions=10)
+    is_held, wait, woken = threading.Event(), Watch.wait, []
+
+    def until_woken(watch: Watch, duration_ms: float) -> bool:
+        is_held.set()
+        woken.append(wait(watch, PATIENCE_S * 1_000))
+        return woken[-1]
+
+    monkeypatch.setattr(Watch, "wait", until_woken)
+    with ThreadPoolExecutor(1) as aside:
+        held = aside.submit(poll, service.log, *TEN, wait_ms=HOLD_MS)
+        assert is_held.wait(PATIENCE_S)
+        service.log.close()
+        assert held.result(2 * PATIENCE_S).entries == []
+    assert woken == [True]
+    service.close()
+
+
 def test_an_append_just_before_the_wait_is_not_missed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes after the first looks, and before the poll listens to the partitions."""
     append(service.log, 0, "a")
