@@ -1,7 +1,7 @@
 """Requests of classic groups, carried out: read, decide, one conditional write, and the waits of joins and syncs.
 
-Rule: requests of one process for one group that come together are decided together, in one read and one write. Who
-waits looks at the item every 100 ms to 1 s, and at once after a change that this process has made.
+Rule: requests of one process for one group that come together are decided together, in one read and one write. A
+request that waits looks at the item every 100 ms to 1 s, and at once after a change that this process has made.
 
 Not here: decisions (``groups.classic``), Kafka's wire.
 """
@@ -182,7 +182,7 @@ class ClassicGroups:
         changes = [put]
         if item.version is None and keys.ANY_GROUP not in self._context.items.get([keys.ANY_GROUP]):
             changes.append(Put.replacing(keys.ANY_GROUP, {}, None, self._context.runtime.fresh_version))
-        # G7: this write is the commit. Whoever loses has changed nothing, and decides again on what it reads then.
+        # G7: this write is the commit. A request that loses it has changed nothing, and decides again on what it reads then.
         try:
             self._context.items.write(changes)
         except VersionMoved:  # certain: nothing names the chunks that were made for it
