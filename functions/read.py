@@ -3,7 +3,7 @@
 from fenceline.quiet_start import QuietStart
 
 with QuietStart():
-    import fenceline.access.ownership.read_guard
+    import fenceline.groups.member_guard
     import fenceline.read.offsets
     import fenceline.read.producer_states
     import fenceline.read.reader

@@ -1,9 +1,10 @@
-"""The subscriptions function: subscriptions, and the offsets of groups."""
+"""The subscriptions function: subscriptions, groups, and the offsets of groups."""
 
 from fenceline.quiet_start import QuietStart
 
 with QuietStart():
-    import fenceline.access.ownership.read_guard
+    import fenceline.groups.member_guard
+    import fenceline.service.groups
     import fenceline.service.subscriptions
     import fenceline.subscriptions.cursors
     import fenceline_http.handlers.subscriptions

@@ -498,6 +498,7 @@ PLACED = frozenset(
         ProducerFencedError,
         ProducerBusyError,
         UnstableOffsetCommitError,
+        StaleMemberEpochError,
         OffsetMismatchError,
         MessageTooLargeError,
         OffsetOutOfRangeError,

@@ -27,7 +27,8 @@ TAGS: Mapping[str, str] = {
     "Sessions": "Leases. A session represents a connection: it is renewed, closed, severed, or it expires.",
     "Ownership": "Locks with generations and fencing tokens, on partitions or on any other name.",
     "Subscriptions": "Named cursors: read what is not acknowledged, acknowledge it, seek.",
-    "Groups": "Committed offsets, as in Kafka consumer groups. A group is a subscription.",
+    "Groups": "Kafka's consumer groups: members that share out partitions, and committed offsets. A group is a "
+    "subscription of its name on each of its topics.",
     "Transactions": "Records of several partitions and offsets of a group, all of them or none (exactly once).",
     "Operators": "What ends or shows transactions of every principal. Only operators should be let in.",
     "Regions": "Topics in several regions: what is replicated, snapshots, suspended regions, gaps.",

@@ -163,6 +163,12 @@ class Request:
         return (authorizer.get("iam") or {}).get("userArn") or ""
 
     @property
+    def client_host(self) -> str | None:
+        """The address of the sender, as the gateway saw it; ``None`` where the event does not say."""
+        host = self.event["requestContext"]["http"].get("sourceIp")
+        return host if isinstance(host, str) and host else None
+
+    @property
     def base_url(self) -> str:
         """Scheme and host that the request was sent to."""
         scheme = (self.header("x-forwarded-proto") or "https").split(",")[0].strip()

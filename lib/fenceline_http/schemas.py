@@ -29,6 +29,7 @@ EPOCH = of_type(kinds.Epoch)
 TOPIC_NAME = of_type(kinds.TopicName)
 SUBSCRIPTION_NAME = of_type(kinds.SubscriptionName)
 PRODUCER_NAME = of_type(kinds.ProducerName)
+MEMBER_ID = of_type(kinds.MemberId)
 TRANSACTIONAL_ID = of_type(kinds.TransactionalId)
 REGION_NAME = of_type(kinds.RegionName)
 SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
@@ -47,6 +48,7 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema, object]] = {
     "region": ("The other region's name.", REGION_NAME, "b"),
     "name": ("The subscription's name.", SUBSCRIPTION_NAME, "billing"),
     "group": ("The group's name.", SUBSCRIPTION_NAME, "billing"),
+    "member_id": ("The member's id.", MEMBER_ID, "7d1c2f0e-5b3a-4c55-9a0e-1f2b3c4d5e6f"),
     "session_id": ("The session's id.", SESSION_ID, "5f0c8a4e1d2b4c6f9a7e3b1d0c5f8a2e"),
     "producer_name": ("The producer's name.", PRODUCER_NAME, "loader"),
     "transactional_id": ("The transactional id.", TRANSACTIONAL_ID, "loader-1"),
@@ -77,6 +79,10 @@ EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "STALE_GENERATION": (_GENERATION, {}),
     "RESOURCE_OWNED": (_GENERATION, {}),
     "OWNER_FENCED": ({"resource": STRING}, {}),
+    "STALE_MEMBER_EPOCH": ({"topic": STRING, "partition": integer()}, {}),
+    "UNRELEASED_INSTANCE_ID": ({"instance_id": STRING}, {}),
+    "FENCED_INSTANCE_ID": ({"instance_id": STRING}, {}),
+    "UNSUPPORTED_ASSIGNOR": ({"field": STRING}, {}),
     "VIEW_MOVED": ({"compaction_horizon": OFFSET, "deletes_to": OFFSET}, {}),
     "OFFSET_MISMATCH": ({"topic": STRING, "partition": integer(), "next_offset": OFFSET}, {}),
     "MESSAGE_TOO_LARGE": ({"bytes_max": integer()}, {}),

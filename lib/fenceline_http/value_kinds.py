@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from fenceline.errors import InvalidRequestError
-from fenceline.limits import INT64_MAX, SUBSCRIPTION_NAME_CHARS_MAX
+from fenceline.limits import INT64_MAX, MEMBER_ID_CHARS_MAX, SUBSCRIPTION_NAME_CHARS_MAX
 from fenceline_http import json_schema, schemas, strict_json
 from fenceline_http.json_schema import Schema
 
@@ -127,6 +127,17 @@ def _group(value: Any, field: str) -> str:
 
 
 GROUP: Kind[str] = Kind(_group, schemas.SUBSCRIPTION_NAME)
+
+_LEGAL_MEMBER = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{MEMBER_ID_CHARS_MAX}}}", re.ASCII)
+
+
+def _member_id(value: Any, field: str) -> str:
+    if not _LEGAL_MEMBER.fullmatch(_text(value, field)):
+        refuse(field, f"1 to {MEMBER_ID_CHARS_MAX} of A-Z a-z 0-9 . _ -, and neither . nor ..")
+    return str(value)
+
+
+MEMBER_ID: Kind[str] = Kind(_member_id, schemas.MEMBER_ID)
 
 
 def choice(words: Sequence[str], schema: Schema | None = None) -> Kind[str]:

@@ -8,18 +8,17 @@ Not here: the coordinator itself (``transactions.coordinator``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from fenceline.access.ownership import read_guard
 from fenceline.errors import InvalidTxnStateError
 from fenceline.format import keys
+from fenceline.groups import member_guard
+from fenceline.groups.member_guard import Caller
 from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import COMPLETE_COMMIT, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
-from fenceline.ports import Check
 from fenceline.service.log import Log
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.subscriptions.items import CursorItem
 from fenceline.transactions import pending_offsets
 from fenceline.transactions.item import TransactionItem, transaction_from_item
@@ -77,10 +76,7 @@ class Sender:
         log = log or self.service.log
         given = [one if isinstance(one, CommittedOffset) else CommittedOffset(*one) for one in offsets]
         context = log.context
-
-        def judge(live: LiveTopic, partition: int) -> Sequence[Check]:
-            return read_guard.guard_group(context, live.topic, partition, group, session_id, "")
-
+        judge = partial(member_guard.judge_commit, context, Caller(group, session_id))
         pending_offsets.send(context, log.subscriptions.live, group, given, judge, lambda: self.ongoing(group))
 
     def prepare(self, *, is_commit: bool) -> TransactionItem:

@@ -10,7 +10,6 @@ Not here: reads and writes of the item (``sessions``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +26,7 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.format.item_size import size_of
-from fenceline.model.kinds import CLIENT_NAME_PATTERN
+from fenceline.model.kinds import is_client_name
 from fenceline.ports import Item, ItemKey, Put
 from fenceline.runtime import Runtime
 
@@ -38,10 +37,6 @@ EXPIRED = "expired"  # never stored: a live session whose lease lapsed
 
 
 _ENTRY_BYTES_MAX = 2_048  # a hold, an owned resource, or all the rest of the item except the principal
-_TEXT = re.compile(CLIENT_NAME_PATTERN)
-# Surrogates are not in the pattern, because JSON text has none, and a validator that can't name one refuses the
-# pattern.
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +194,7 @@ def check_client_name(client_name: str) -> None:
     Raises:
         InvalidRequestError: The name is empty or too long, or a terminal could take some of it for more than text.
     """
-    is_text = _TEXT.fullmatch(client_name) is not None and _LONE_SURROGATE.search(client_name) is None
-    if not is_text or len(client_name.encode()) > limits.CLIENT_NAME_BYTES_MAX:
+    if not is_client_name(client_name):
         wanted = f"text of 1 to {limits.CLIENT_NAME_BYTES_MAX} bytes without control characters"
         raise InvalidRequestError(f"client_name must be {wanted}", field="client_name")
 

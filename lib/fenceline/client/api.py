@@ -12,6 +12,7 @@ from typing import Self
 import httpx
 
 from fenceline.client.calls import public
+from fenceline.client.requests.groups import GroupRequests
 from fenceline.client.requests.log import LogRequests
 from fenceline.client.requests.regions import RegionRequests
 from fenceline.client.requests.sessions import SessionRequests
@@ -23,7 +24,7 @@ from fenceline.runtime import Runtime, ThreadRuntime
 
 
 @public
-class ApiClient(LogRequests, SessionRequests, SubscriptionRequests, TransactionRequests, RegionRequests):
+class ApiClient(LogRequests, SessionRequests, SubscriptionRequests, GroupRequests, TransactionRequests, RegionRequests):
     """The requests of the service at ``url``. Its arguments are those of ``Client``.
 
     Safe to share between threads; a context manager that closes its connections.

@@ -31,6 +31,7 @@ from typing import Any, NoReturn, TypeVar
 
 from fenceline.errors import InvalidRequestError
 from fenceline.limits import INT32_MAX, INT64_MAX, MARKER_EPOCH_MAX
+from fenceline.model.group import GROUP_STATES
 from fenceline.model.transaction import STATES
 
 T = TypeVar("T", bound=type)
@@ -279,6 +280,7 @@ RULES: Mapping[str, Rule] = {
     "access_mode": words("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"),
     "ack_every_ms": MS,
     "app_id": TEXT,
+    "assignor": TEXT,
     "as_operator": FLAG,
     "batch_bytes": COUNT,
     "before_offset": OFFSET,
@@ -309,6 +311,8 @@ RULES: Mapping[str, Rule] = {
     "identity": FLAG,
     "individual": each(OFFSET, "a collection of offsets of 0 or more"),
     "initial_position": words("latest", "earliest"),
+    "instance_id": TEXT,
+    "is_coming_back": FLAG,
     "isolation": words("read_uncommitted", "read_committed"),
     "key": OF_A_RECORD,
     "kind": words("group", "transaction"),
@@ -319,6 +323,8 @@ RULES: Mapping[str, Rule] = {
     "max_bytes": COUNT,
     "max_in_flight": integer(1, 10_000),
     "max_records": COUNT,
+    "member_epoch": OFFSET,
+    "member_id": TEXT,
     "members": pairs(TEXT, PAIR, "a collection of TransactionMember"),
     "name": TEXT,
     "new_from": integer(0),
@@ -339,6 +345,10 @@ RULES: Mapping[str, Rule] = {
         note=either("", NOTHING, TEXT),
     ),
     "origin": TEXT,
+    "owned": each(
+        shape("NamedPartitions", "", topic=TEXT, topic_id=TEXT),
+        "a collection of NamedPartitions, each with a topic, its id or an empty text, and numbers of partitions",
+    ),
     "owner": made_of("Owner"),
     "pair": PAIR,
     "partition": PARTITION,
@@ -354,6 +364,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "producer_id": integer(0),
     "producer_name": TEXT,
+    "rebalance_timeout_ms": ANY_INTEGER,
     "record": made_of("RegionalRecord"),
     "records": RECORDS,
     "region": TEXT,
@@ -367,6 +378,7 @@ RULES: Mapping[str, Rule] = {
     "runtime": of("a Runtime", lambda given: callable(getattr(given, "monotonic_ms", None))),
     "session": made_of("Session"),
     "session_id": TEXT,
+    "session_timeout_ms": ANY_INTEGER,
     "silent_ms": MS_AT_LEAST_ONE,
     "start": either(
         "'earliest', 'latest', an offset of 0 or more, or a mapping of partitions' numbers to such offsets",
@@ -383,6 +395,8 @@ RULES: Mapping[str, Rule] = {
     "timestamp": MS,
     "to_offset": OFFSET,
     "topic": TEXT,
+    "topic_prefixes": NAMES,
+    "topics": NAMES,
     "topic_epochs": by(PARTITION, ANY_INTEGER, "a mapping of partitions' numbers to epochs"),
     "transactional_id": TEXT,
     "url": TEXT,
@@ -399,6 +413,7 @@ RULES: Mapping[str, Rule] = {
     "coordinator.key": TEXT,
     "create_topic.partitions": ANY_INTEGER,
     "extend_transaction.timeout_ms": ANY_INTEGER,
+    "groups.state": words(*GROUP_STATES),
     "produce.session": SESSION_REF,
     "produce_batch.session": SESSION_REF,
     "release.resources": NAMES,

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
-from fenceline import limits
-from fenceline.answers import INLINE, Stated, Titled, Whole
-from fenceline.model.kinds import ClientName, PartitionNumber, SubscriptionName, TopicName
+from fenceline.answers import INLINE, Titled
+from fenceline.model.kinds import ClientName, MemberEpoch, MemberId, PartitionNumber, SubscriptionName, TopicName
 
-MemberId: TypeAlias = Annotated[
-    str,
-    Stated(pattern=rf"^[A-Za-z0-9._-]{{1,{limits.MEMBER_ID_CHARS_MAX}}}$"),
-]
-MemberEpoch: TypeAlias = Annotated[int, Whole()]
 InstanceId: TypeAlias = ClientName
-GroupState: TypeAlias = Annotated[
-    Literal["Empty", "Assigning", "Reconciling", "Stable", "PreparingRebalance", "CompletingRebalance"],
-    Titled("GroupState", "What a group is doing."),
-]
+_State = Literal["Empty", "Assigning", "Reconciling", "Stable", "PreparingRebalance", "CompletingRebalance"]
+GroupState: TypeAlias = Annotated[_State, Titled("GroupState", "What a group is doing.")]
+GROUP_STATES: tuple[str, ...] = get_args(_State)
 
 
 @Titled("HeldPartition", "A partition that a member holds.")

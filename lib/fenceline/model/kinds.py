@@ -8,6 +8,7 @@ Not here: a kind that one class alone has; it is beside that class.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from fenceline import limits
@@ -40,6 +41,8 @@ TransactionalId: TypeAlias = Annotated[
     Stated(pattern=rf"^(?!\.{{1,2}}$)[^/\u0000-\u001f\u007f]{{1,{limits.TRANSACTIONAL_ID_BYTES_MAX}}}$"),
 ]
 ResourceName: TypeAlias = Annotated[str, Stated(minLength=1, maxLength=limits.RESOURCE_BYTES_MAX)]
+MemberId: TypeAlias = Annotated[str, _named(limits.MEMBER_ID_CHARS_MAX)]  # of a group
+MemberEpoch: TypeAlias = Annotated[int, Whole()]
 GroupName: TypeAlias = Annotated[str, Stated(minLength=1, maxLength=limits.GROUP_BYTES_MAX)]  # that acts as an owner
 Url: TypeAlias = Annotated[str, Stated(format="uri")]
 
@@ -48,6 +51,16 @@ CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u
 ClientName: TypeAlias = Annotated[
     str, Stated(minLength=1, maxLength=limits.CLIENT_NAME_BYTES_MAX, pattern=CLIENT_NAME_PATTERN)
 ]
+# Surrogates are not in the pattern, because JSON text has none, and a validator that can't name one refuses the
+# pattern.
+_CLIENT_NAME, _LONE_SURROGATE = re.compile(CLIENT_NAME_PATTERN), re.compile(r"[\ud800-\udfff]")
+
+
+def is_client_name(text: str) -> bool:
+    """Return True if ``text`` may name a client: it fits, and a terminal can take none of it for more than text."""
+    is_text = _CLIENT_NAME.fullmatch(text) is not None and _LONE_SURROGATE.search(text) is None
+    return is_text and len(text.encode()) <= limits.CLIENT_NAME_BYTES_MAX
+
 
 _Mode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
 AccessMode: TypeAlias = Annotated[

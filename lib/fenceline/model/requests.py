@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fenceline import limits
+
+
+class MemberRef(NamedTuple):
+    """The member of a group that a request comes from, and the member epoch that it knows."""
+
+    member_id: str
+    member_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class ReadRequest:
     is_identified: bool = False  # each record with its identity: origin, topic id there, own number
     group: str | None = None
     session_id: str | None = None
+    member: MemberRef | None = None  # of the group, instead of a session
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A partition by its topic's name: reads, offsets, segments, trims, compactions and checkpoints.
 
-Rule: a request follows the name into a new incarnation of the topic. A read as a group is guarded (``guard_group``).
+Rule: a request follows the name into a new incarnation of the topic. A read as a group is guarded
+(``groups.member_guard``).
 Each method imports the modules that it needs, because on Lambda every process begins cold.
 Not here: appends (``produce``), and cursors (``subscriptions``).
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fenceline import limits
 from fenceline.errors import FencelineError, InvalidRequestError, NotAuthorizedError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from fenceline.model.results import BatchPage, Offsets, Page, PartitionList, SegmentList
     from fenceline.model.transaction import ShownProducerState
     from fenceline.read.reader import PartitionReader
+
+T = TypeVar("T")
 
 
 class PartitionRequests:
@@ -45,26 +48,27 @@ class PartitionRequests:
         return PartitionReader(partition, None if self._held is None else partial(self._held, partition))
 
     def read(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> Page:
-        """Return a page of records, if the session may read as its group.
+        """Return a page of records, if the caller may read as its group.
 
-        See ``PartitionReader.page`` and ``guard_group``.
+        See ``PartitionReader.page`` and ``member_guard.guarded``.
         """
-        from fenceline.access.ownership.read_guard import guarded
-
-        return self._resolver.with_partition(
-            topic,
-            partition,
-            lambda found: guarded(found, request, principal, lambda: self._reader(found).page(request)),
-        )
+        return self._guarded(topic, partition, request, principal, lambda reader: reader.page(request))
 
     def read_batches(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> BatchPage:
-        """Return a page of whole batches, if the session may read as its group; see ``PartitionReader.batches``."""
-        from fenceline.access.ownership.read_guard import guarded
+        """Return a page of whole batches, if the caller may read as its group; see ``PartitionReader.batches``."""
+        return self._guarded(topic, partition, request, principal, lambda reader: reader.batches(request))
+
+    def _guarded(
+        self, topic: str, partition: int, request: ReadRequest, principal: str, read: Callable[[PartitionReader], T]
+    ) -> T:
+        """Return what ``read`` returns, if the caller may read before it, and still may after it."""
+        if request.group is None and request.session_id is None:
+            return self._resolver.with_partition(topic, partition, lambda found: read(self._reader(found)))
+
+        from fenceline.groups.member_guard import guarded
 
         return self._resolver.with_partition(
-            topic,
-            partition,
-            lambda found: guarded(found, request, principal, lambda: self._reader(found).batches(request)),
+            topic, partition, lambda found: guarded(found, request, principal, lambda: read(self._reader(found)))
         )
 
     def offsets(self, topic: str, partition: int) -> Offsets:

@@ -1,7 +1,8 @@
 """Subscriptions and group offsets by the names of their topics.
 
-Rule: each request looks at its topics, and follows them into a new incarnation. A session that reads, acknowledges,
-seeks or commits is judged first, as the group of the subscription's name (protocol, "Reads and commits as a group").
+Rule: each request looks at its topics, and follows them into a new incarnation. The session or the member that reads,
+acknowledges, seeks or commits is judged first, as the group of the subscription's name (protocol, "Reads and commits as
+a group", "Groups").
 
 Not here: the moves of cursors (``subscriptions.cursors``); the offsets of a group (``subscriptions.group_offsets``,
 ``subscriptions.committed_offsets``).
@@ -13,12 +14,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fenceline import limits
-from fenceline.access.ownership import read_guard
 from fenceline.errors import InvalidRequestError, naming
+from fenceline.groups import member_guard
+from fenceline.groups.member_guard import Caller
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
-from fenceline.model.requests import Acknowledgement, ReadRequest
+from fenceline.model.requests import Acknowledgement, MemberRef, ReadRequest
 from fenceline.model.results import Page
 from fenceline.model.subscription import CommittedOffset, ShownSubscription, SubscriptionIncarnation
 from fenceline.ports import Check
@@ -60,10 +62,8 @@ class Subscriptions:
         topic = self._resolver.refresh(name).item.topic
         return LiveTopic(self._context, topic, partial(self._resolver.partition, topic), self._announce)
 
-    def _judge(
-        self, live: LiveTopic, partition: int, name: str, session_id: str | None, principal: str
-    ) -> Sequence[Check]:
-        return read_guard.guard_group(self._context, live.topic, partition, name, session_id, principal)
+    def _judge(self, caller: Caller, live: LiveTopic, partition: int) -> Sequence[Check]:
+        return member_guard.judge_commit(self._context, caller, [(live.topic, partition)])
 
     # Subscriptions
 
@@ -157,10 +157,11 @@ class Subscriptions:
         Args:
             require_stable: Whether to refuse while an offset is pending there; see ``committed_offsets.check_stable``.
         """
+        caller = Caller(name, request.session_id, request.member, principal)
 
         def use() -> Page:
             live = self.live(topic)
-            judge = partial(self._judge, live, partition, name, request.session_id, principal)
+            judge = partial(member_guard.judge_read, self._context, caller, (live.topic, partition))
             if require_stable:
                 live.partition(partition)
                 subscription = live.subscription(name)
@@ -179,13 +180,15 @@ class Subscriptions:
         request: Acknowledgement,
         *,
         session_id: str | None = None,
+        member: MemberRef | None = None,
         principal: str = "",
     ) -> int:
         """Acknowledge records, and return the new mark; see ``cursors.acknowledge``."""
+        caller = Caller(name, session_id, member, principal)
 
         def use() -> int:
             live = self.live(topic)
-            judge = partial(self._judge, live, partition, name, session_id, principal)
+            judge = partial(self._judge, caller, live, partition)
             return cursors.acknowledge(live, partition, name, request, judge)
 
         with naming(topic, partition):
@@ -199,13 +202,15 @@ class Subscriptions:
         *,
         offset: int | None = None,
         timestamp: int | None = None,
+        member: MemberRef | None = None,
         principal: str = "",
     ) -> int:
         """Set the mark by offset or by time, and return it; see ``cursors.seek``."""
+        caller = Caller(name, None, member, principal)
 
         def use() -> int:
             live = self.live(topic)
-            judge = partial(self._judge, live, partition, name, None, principal)
+            judge = partial(self._judge, caller, live, partition)
             return cursors.seek(live, partition, name, offset=offset, timestamp=timestamp, judge=judge)
 
         with naming(topic, partition):
@@ -214,13 +219,16 @@ class Subscriptions:
     # Groups
 
     def commit(
-        self, group: str, offsets: Sequence[CommittedOffset], *, session_id: str | None = None, principal: str = ""
+        self,
+        group: str,
+        offsets: Sequence[CommittedOffset],
+        *,
+        session_id: str | None = None,
+        member: MemberRef | None = None,
+        principal: str = "",
     ) -> None:
         """Commit a group's offsets, all of them or none; see ``group_offsets.commit``."""
-
-        def judge(live: LiveTopic, partition: int) -> Sequence[Check]:
-            return self._judge(live, partition, group, session_id, principal)
-
+        judge = partial(member_guard.judge_commit, self._context, Caller(group, session_id, member, principal))
         in_incarnations(lambda: group_offsets.commit(self._context, self.live, group, offsets, judge))
 
     def committed(

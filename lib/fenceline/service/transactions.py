@@ -11,16 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from fenceline import limits
-from fenceline.access.ownership import read_guard
 from fenceline.errors import (
     FencelineError,
     OperationNotAttemptedError,
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
+from fenceline.groups import member_guard
+from fenceline.groups.member_guard import Caller
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.model.principal import lasting
+from fenceline.model.requests import MemberRef
 from fenceline.model.subscription import CommittedOffset
 from fenceline.model.topic import Topic, unknown_partition
 from fenceline.model.transaction import (
@@ -32,10 +34,8 @@ from fenceline.model.transaction import (
     TransactionMember,
     TransactionPage,
 )
-from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations, translated
 from fenceline.service.subscriptions import Subscriptions
-from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.transactions import committed_version, listing, pending_offsets
 from fenceline.transactions.coordinator import TransactionCoordinator
 from fenceline.transactions.decide import Add, JointEnd, decide
@@ -119,15 +119,13 @@ class Transactions:
         offsets: Sequence[CommittedOffset],
         *,
         session_id: str | None = None,
+        member: MemberRef | None = None,
         principal: str = "",
     ) -> None:
         """Commit a group's offsets in a transaction, all of them or none; see ``pending_offsets.send``."""
         until_ms = self._deadline()
         live = Subscriptions(self._context, self._resolver).live
-
-        def judge(topic: LiveTopic, partition: int) -> Sequence[Check]:
-            return read_guard.guard_group(self._context, topic.topic, partition, group, session_id, principal)
-
+        judge = partial(member_guard.judge_commit, self._context, Caller(group, session_id, member, principal))
         ongoing = partial(self._coordinator(principal).ongoing, transactional_id, pair, group, until_ms)
         in_incarnations(lambda: pending_offsets.send(self._context, live, group, offsets, judge, ongoing))
 

@@ -21,13 +21,15 @@ from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.subscription import CommittedOffset
+from fenceline.model.topic import Topic
 from fenceline.ports import Change, Check
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Move, StoredCursor
 from fenceline.subscriptions.cursors import Live, LiveTopic, moved_here, used
 from fenceline.subscriptions.lifecycle import creation, new_subscription
 
-Judge = Callable[[LiveTopic, int], Sequence[Check]]
+Judge = Callable[[Sequence[tuple[Topic, int]]], Sequence[Check]]
+"""A judge of a request for these partitions, as one: it raises, or returns the conditions of the write."""
 
 
 def commit(context: Context, live: Live, group: str, offsets: Sequence[CommittedOffset], judge: Judge) -> None:
@@ -122,7 +124,7 @@ def judged(live: Live, offsets: Sequence[CommittedOffset], judge: Judge) -> Offs
     """
     topics = {name: live(name) for name in dict.fromkeys(one.topic for one in offsets)}
     partitions = [topics[one.topic].partition(one.partition) for one in offsets]
-    checks = [check for one in offsets for check in judge(topics[one.topic], one.partition)]
+    checks = judge([(topics[one.topic].topic, one.partition) for one in offsets])
     return OffsetTargets(topics, partitions, checks)
 
 

@@ -11,8 +11,9 @@ from fenceline_http.operations.replication import SkippedGap, StartedSnapshot
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
-    from fenceline_http.operations.admin import Listing, NewTopic, TopicChange, Trim
+    from fenceline_http.operations.admin import NewTopic, TopicChange, Trim
     from fenceline_http.operations.replication import GapSkip, ReplicationPage
+    from fenceline_http.operations.shared import Listing
     from fenceline_http.request import Request
 
 

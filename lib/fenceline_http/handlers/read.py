@@ -80,6 +80,7 @@ def _page(
         is_identified=is_identified,
         group=wanted.group,
         session_id=wanted.session_id,
+        member=wanted.member,
     )
 
 

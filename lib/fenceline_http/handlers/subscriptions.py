@@ -1,22 +1,24 @@
-"""Subscriptions and the offsets of groups: what consumers have read, and what is left for them."""
+"""Subscriptions, groups, and the offsets of groups: what consumers have read, and what is left for them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fenceline.errors import UnknownSubscriptionError
-from fenceline.model.requests import Acknowledgement, ReadRequest
+from fenceline.errors import GroupIdNotFoundError, UnknownSubscriptionError
+from fenceline.model.requests import Acknowledgement, Heartbeat, OwnedPartitions, ReadRequest
 from fenceline.model.subscription import CommittedOffset, CursorPart, SubscriptionPage
 from fenceline_http import record_page, responses
+from fenceline_http.operations.groups import GroupList
 from fenceline_http.operations.subscriptions import GroupOffsets, MarkAnswer, SubscriptionList
 from fenceline_http.responses import Response
-from fenceline_http.value_kinds import GROUP, LEGAL_GROUP, WANTED_GROUP
+from fenceline_http.value_kinds import GROUP, LEGAL_GROUP, MEMBER_ID, WANTED_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fenceline.model.subscription import Cursor, ShownSubscription
+    from fenceline_http.operations.groups import GroupListing, HeartbeatBody, Leave, MemberPage
     from fenceline_http.operations.shared import NamePage
     from fenceline_http.operations.subscriptions import (
         AcknowledgementBody,
@@ -120,6 +122,7 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
         wait_ms=wanted.wait_ms,
         is_read_committed=wanted.isolation == "read_committed",
         session_id=wanted.session_id,
+        member=wanted.member,
         is_identified=wanted.identity,
     )
     found = request.log.subscriptions.read(
@@ -144,6 +147,7 @@ def acknowledge(request: Request, wanted: AcknowledgementBody) -> Response:
         _subscription(request),
         acknowledged,
         session_id=wanted.session_id,
+        member=wanted.member,
         principal=request.principal,
     )
     return responses.json(MarkAnswer(mark))
@@ -156,6 +160,7 @@ def seek(request: Request, wanted: SeekBody) -> Response:
         _subscription(request),
         offset=wanted.offset,
         timestamp=wanted.timestamp,
+        member=wanted.member,
         principal=request.principal,
     )
     return responses.json(MarkAnswer(mark))
@@ -178,6 +183,72 @@ def commit(request: Request, wanted: Commit) -> Response:
         _new_name(request, "group"),
         [CommittedOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets],
         session_id=wanted.session_id,
+        member=wanted.member,
         principal=request.principal,
     )
     return responses.json({})
+
+
+# Groups and their members
+
+
+def heartbeat(request: Request, wanted: HeartbeatBody) -> Response:
+    group, member_id = _new_name(request, "group"), _member_id(request)
+    owned = None
+    if wanted.owned is not None:
+        owned = [OwnedPartitions(one.topic, one.partitions, one.topic_id) for one in wanted.owned]
+    beat = Heartbeat(
+        member_id,
+        wanted.member_epoch,
+        topics=wanted.topics,
+        topic_prefixes=wanted.topic_prefixes,
+        owned=owned,
+        instance_id=wanted.instance_id,
+        client_name=wanted.client_name,
+        client_host=request.client_host,
+        assignor=wanted.assignor,
+        session_timeout_ms=wanted.session_timeout_ms,
+        rebalance_timeout_ms=wanted.rebalance_timeout_ms,
+        is_latest=wanted.initial_position == "latest",
+    )
+    return responses.json(request.log.groups.heartbeat(group, beat, principal=request.principal))
+
+
+def leave(request: Request, wanted: Leave) -> Response:
+    group, member_id = _new_name(request, "group"), _member_id(request)
+    request.log.groups.leave(group, member_id, is_coming_back=wanted.is_coming_back, principal=request.principal)
+    return responses.empty(204)
+
+
+def list_groups(request: Request, wanted: GroupListing) -> Response:
+    found, has_more = request.log.groups.list(
+        prefix=wanted.prefix, state=wanted.state, start_after=wanted.start_after, limit=wanted.limit
+    )
+    return responses.listed(GroupList(found, has_more))
+
+
+def show_group(request: Request, wanted: MemberPage) -> Response:
+    found = request.log.groups.get(_group(request), start_after=wanted.start_after, limit=wanted.limit)
+    fitting, is_cut = responses.fitting(found.members)
+    return responses.json(found._replace(members=found.members[: len(fitting)], has_more=found.has_more or is_cut))
+
+
+def delete_group(request: Request) -> Response:
+    request.log.groups.delete(_group(request), principal=request.principal)
+    return responses.empty(204)
+
+
+def _member_id(request: Request) -> str:
+    return MEMBER_ID.of_json(request.parameters["member_id"], "member_id")
+
+
+def _group(request: Request) -> str:
+    """Return the path's group.
+
+    Raises:
+        GroupIdNotFoundError: It is no legal name, so there is no such group.
+    """
+    group = request.parameters["group"]
+    if not LEGAL_GROUP.fullmatch(group):
+        raise GroupIdNotFoundError(f"there is no such group; its name would be {WANTED_GROUP}")
+    return group

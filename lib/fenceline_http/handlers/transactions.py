@@ -76,7 +76,13 @@ def add_group(request: Request, wanted: AddGroup) -> Response:
 def send_offsets(request: Request, wanted: SendOffsets) -> Response:
     offsets = [CommittedOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets]
     request.log.transactions.send_offsets(
-        _id(request), _pair(wanted), wanted.group, offsets, session_id=wanted.session_id, principal=request.principal
+        _id(request),
+        _pair(wanted),
+        wanted.group,
+        offsets,
+        session_id=wanted.session_id,
+        member=wanted.member,
+        principal=request.principal,
     )
     return responses.json({})
 

@@ -13,10 +13,10 @@ from fenceline.model.topic import Topic
 from fenceline.model.topic_config import NAMES
 from fenceline_http.json_schema import Named, Schema, nullable, of_type
 from fenceline_http.operations import about, replication
-from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
-from fenceline_http.request_schema import Body, Members, Nothing, Query, optional, required
+from fenceline_http.operations.shared import KNOWN, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES, Listing
+from fenceline_http.request_schema import Body, Members, Nothing, optional, required
 from fenceline_http.route import Route
-from fenceline_http.value_kinds import TEXT, Kind, integer, list_of, refuse, size
+from fenceline_http.value_kinds import TEXT, Kind, integer, list_of, refuse
 
 # Topics
 
@@ -66,14 +66,6 @@ class NewTopic(_Settings, Body):
 
 class TopicChange(_Settings, Body, is_optional=True):
     """What to change of a topic."""
-
-
-class Listing(Query):
-    """A part of a listing by name."""
-
-    prefix: str = optional(TEXT, "Only names that begin with this.", default="")
-    start_after: str = optional(TEXT, "Continue after this name.", default="")
-    limit: int = optional(size(limits.LIST_DEFAULT, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_DEFAULT)
 
 
 class Trim(Body):

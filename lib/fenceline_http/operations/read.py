@@ -16,6 +16,7 @@ from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
+    MEMBER,
     OWNER,
     PAGE,
     PAGE_EXAMPLE,
@@ -24,6 +25,7 @@ from fenceline_http.operations.shared import (
     TOPIC,
     TOPIC_ID_EXAMPLE,
     WRITES,
+    OfMember,
     PageBounds,
     PageQuery,
 )
@@ -34,7 +36,7 @@ from fenceline_http.value_kinds import FLAG, TEXT, choice, integer, refuse, size
 _AT_TIME = "Find the first record with this time or a later one, in milliseconds."
 
 
-class _Place(Query):
+class _Place(OfMember, Query):
     """The start of a read, and its reader."""
 
     offset: int | None = optional(
@@ -51,16 +53,29 @@ class _Place(Query):
     session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
 
     def check(self) -> None:
+        super().check()
         if sum(start is not None for start in (self.offset, self.timestamp, self.tail_offset)) != 1:
             raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
         if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
             refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
+        if self.member_id is not None and self.group is None:
+            refuse("member_id", "left out without a group")
 
 
 class Read(_Place, PageQuery):
     """A page to read."""
 
-    last_shown = ("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order")
+    last_shown = (
+        "encoding",
+        "compacted",
+        "group",
+        "session_id",
+        "identity",
+        "compacted_since",
+        "compaction_order",
+        "member_id",
+        "member_epoch",
+    )
 
     compacted: bool = optional(
         FLAG,
@@ -95,6 +110,8 @@ class Read(_Place, PageQuery):
 
 class ReadBatches(_Place, PageBounds):
     """Batches to read."""
+
+    last_shown = ("member_id", "member_epoch")
 
 
 class OffsetsQuery(Query):
@@ -213,7 +230,16 @@ ROUTES = (
         description="Reads a page. `position` is where to read next. Reading at `next_offset` returns an empty page.",
         takes=Read,
         answers={200: PAGE},
-        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE", "VIEW_MOVED"),
+        codes=(
+            *KNOWN,
+            *WRITES,
+            *OWNER,
+            *MEMBER,
+            "OFFSET_OUT_OF_RANGE",
+            "OWNER_FENCED",
+            "MESSAGE_TOO_LARGE",
+            "VIEW_MOVED",
+        ),
         query={"offset": 0},
         answer=PAGE_EXAMPLE,
     ),
@@ -228,7 +254,7 @@ ROUTES = (
         "records below it. The header `fenceline-position` is where to read next.",
         takes=ReadBatches,
         answers={200: None},
-        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*KNOWN, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         query={"offset": 0},
         gives_batches=True,
     ),

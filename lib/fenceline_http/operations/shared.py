@@ -6,11 +6,12 @@ from typing import ClassVar
 
 from fenceline import limits
 from fenceline.model.kinds import Isolation
+from fenceline.model.requests import MemberRef
 from fenceline.model.results import Page
 from fenceline_http.json_schema import Named, Schema, members, obj, of_type
 from fenceline_http.request_schema import Members, Query, optional, required
 from fenceline_http.schemas import ENCODING
-from fenceline_http.value_kinds import TEXT, Kind, choice, integer, refuse, size
+from fenceline_http.value_kinds import MEMBER_ID, TEXT, Kind, choice, integer, refuse, size
 
 TOPIC = "/v1/topics/{topic}"
 PARTITION = f"{TOPIC}/partitions/{{partition}}"
@@ -22,6 +23,7 @@ WRITES = (*STORES, "CONTENDED", "OUTCOME_UNKNOWN")
 KNOWN = ("UNKNOWN_TOPIC_OR_PARTITION",)
 SUBSCRIBED = (*KNOWN, "UNKNOWN_SUBSCRIPTION")
 OWNER = ("UNKNOWN_SESSION", "SESSION_SEVERED", "SESSION_EXPIRED")
+MEMBER = ("UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "REBALANCE_IN_PROGRESS")  # of a group, in its reads and commits
 
 LIMIT_TEXT = "The most entries to return."
 WAIT_TEXT = "How long to hold an empty answer back, in milliseconds. 0 answers at once."
@@ -48,11 +50,40 @@ class OffsetToCommit(Members):
     offset: int = required(integer())
 
 
+class OfMember(Members):
+    """The member of the group that a request comes from, if it comes from one."""
+
+    member_id: str | None = optional(MEMBER_ID, "The member of the group that holds the partition, with its epoch.")
+    member_epoch: int | None = optional(integer(), "The member epoch of the last heartbeat's answer.")
+
+    def check(self) -> None:
+        super().check()
+        if (self.member_id is None) != (self.member_epoch is None):
+            missing = "member_id" if self.member_id is None else "member_epoch"
+            refuse(missing, "given: member_id and member_epoch go together")
+        if self.member_id is not None and getattr(self, "session_id", None) is not None:
+            refuse("member_id", "left out where session_id is given: a request comes from a member or from a session")
+
+    @property
+    def member(self) -> MemberRef | None:
+        if self.member_id is None or self.member_epoch is None:
+            return None
+        return MemberRef(self.member_id, self.member_epoch)
+
+
 class NamePage(Query):
     """Names after one."""
 
     start_after: str = optional(TEXT, "Continue after this name.", default="")
     limit: int = optional(size(limits.LIST_MAX, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_MAX)
+
+
+class Listing(Query):
+    """A part of a listing by name."""
+
+    prefix: str = optional(TEXT, "Only names that begin with this.", default="")
+    start_after: str = optional(TEXT, "Continue after this name.", default="")
+    limit: int = optional(size(limits.LIST_DEFAULT, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_DEFAULT)
 
 
 IDENTITY_TEXT = "Whether each record has its identity: `origin`, `origin_topic_id` and `number`."

@@ -1,4 +1,4 @@
-"""The subscriptions function's requests and answers: subscriptions, and the offsets of groups."""
+"""The subscriptions function's requests and answers: subscriptions, and the offsets of groups. `groups` has more."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from fenceline.answers import Titled
 from fenceline.errors import InvalidRequestError
 from fenceline.model.kinds import Offset
 from fenceline.model.subscription import CommittedOffset, Cursor, CursorPart, SubscriptionEntry, SubscriptionPage
+from fenceline_http.operations import groups
+from fenceline_http.operations.groups import GROUP_PATH
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
+    MEMBER,
     OWNER,
     PAGE,
     PAGE_EXAMPLE,
@@ -25,6 +28,7 @@ from fenceline_http.operations.shared import (
     WRITES,
     NamePage,
     OffsetToCommit,
+    OfMember,
     PageQuery,
 )
 from fenceline_http.request_schema import Body, Nothing, Query, object_of, optional, required
@@ -32,7 +36,6 @@ from fenceline_http.route import Route
 from fenceline_http.value_kinds import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
 
 _PLACE = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})", re.ASCII)
-_GROUP = "/v1/groups/{group}"
 
 
 # Subscriptions
@@ -65,10 +68,10 @@ class PartitionPage(Query):
     )
 
 
-class ReadSubscription(PageQuery):
+class ReadSubscription(OfMember, PageQuery):
     """A page of what is not acknowledged."""
 
-    last_shown = ("encoding", "session_id", "require_stable", "identity")
+    last_shown = ("encoding", "session_id", "require_stable", "identity", "member_id", "member_epoch")
 
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
@@ -80,7 +83,7 @@ class ReadSubscription(PageQuery):
 
 
 @Titled("Acknowledgement")
-class AcknowledgementBody(Body):
+class AcknowledgementBody(OfMember, Body):
     """Records to acknowledge in one partition."""
 
     partition: int = required(integer())
@@ -91,12 +94,13 @@ class AcknowledgementBody(Body):
     session_id: str | None = optional(TEXT)
 
     def check(self) -> None:
+        super().check()
         if (self.cumulative is None) == (self.individual is None):
             raise InvalidRequestError("give exactly one of cumulative and individual", field="cumulative")
 
 
 @Titled("Seek")
-class SeekBody(Body):
+class SeekBody(OfMember, Body):
     """Where to set a mark."""
 
     partition: int = required(integer())
@@ -104,6 +108,7 @@ class SeekBody(Body):
     timestamp: int | None = optional(integer())
 
     def check(self) -> None:
+        super().check()
         if (self.offset is None) == (self.timestamp is None):
             raise InvalidRequestError("give exactly one of offset and timestamp", field="offset")
 
@@ -111,7 +116,7 @@ class SeekBody(Body):
 # Groups
 
 
-class Commit(Body):
+class Commit(OfMember, Body):
     """Offsets to commit, all of them or none."""
 
     offsets: Sequence[OffsetToCommit] = required(
@@ -240,6 +245,7 @@ ROUTES = (
             *SUBSCRIBED,
             *WRITES,
             *OWNER,
+            *MEMBER,
             "OFFSET_OUT_OF_RANGE",
             "OWNER_FENCED",
             "MESSAGE_TOO_LARGE",
@@ -259,7 +265,7 @@ ROUTES = (
         "two.",
         takes=AcknowledgementBody,
         answers={200: MarkAnswer(1)},
-        codes=(*SUBSCRIBED, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*SUBSCRIBED, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "cumulative": 0},
     ),
     Route(
@@ -273,12 +279,12 @@ ROUTES = (
         "Give exactly one of `offset` and `timestamp`.",
         takes=SeekBody,
         answers={200: MarkAnswer(0)},
-        codes=(*SUBSCRIBED, *WRITES, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*SUBSCRIBED, *WRITES, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "offset": 0},
     ),
     Route(
         "GET",
-        f"{_GROUP}/offsets",
+        f"{GROUP_PATH}/offsets",
         "subscriptions.committed",
         operation="getGroupOffsets",
         tag="Groups",
@@ -292,7 +298,7 @@ ROUTES = (
     ),
     Route(
         "POST",
-        f"{_GROUP}/offsets",
+        f"{GROUP_PATH}/offsets",
         "subscriptions.commit",
         operation="commitGroupOffsets",
         tag="Groups",
@@ -300,8 +306,9 @@ ROUTES = (
         description="Commits offsets of up to 32 partitions, all of them or none. An offset is the next one to read.",
         takes=Commit,
         answers={200: Nothing.schema()},
-        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*KNOWN, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]},
         answer={},
     ),
+    *groups.ROUTES,
 )

@@ -35,7 +35,17 @@ from fenceline_http.operations.ends import (
     TRANSACTIONS,
     OfProducer,
 )
-from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, OffsetToCommit
+from fenceline_http.operations.shared import (
+    KNOWN,
+    LIMIT_TEXT,
+    MEMBER,
+    OWNER,
+    PARTITION,
+    STORES,
+    WRITES,
+    OffsetToCommit,
+    OfMember,
+)
 from fenceline_http.request_schema import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.route import Route
 from fenceline_http.schemas import PROBLEM
@@ -94,7 +104,7 @@ class AddGroup(OfProducer, Body):
     group: str = required(GROUP)
 
 
-class SendOffsets(OfProducer, Body):
+class SendOffsets(OfProducer, OfMember, Body):
     """Offsets of a group that take effect if the transaction commits: all of them or none."""
 
     group: str = required(GROUP)
@@ -104,6 +114,7 @@ class SendOffsets(OfProducer, Body):
     )
 
     def check(self) -> None:
+        super().check()
         _refuse_twice("offsets", ((one.topic, one.partition) for one in self.offsets))
 
 
@@ -237,6 +248,7 @@ ROUTES = (
             *KNOWN,
             *WRITES,
             *OWNER,
+            *MEMBER,
             *OF_PRODUCER,
             "INVALID_TXN_STATE",
             "OWNER_FENCED",

@@ -248,7 +248,7 @@ def looks_only_before_it_reads(patch: Patch) -> None:
         )
         return read()
 
-    patch.setattr("fenceline.access.ownership.read_guard.guarded", once)
+    patch.setattr("fenceline.groups.member_guard.guarded", once)
 
 
 @GUARDS.guard(busy, seed=28)

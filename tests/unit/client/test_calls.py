@@ -93,6 +93,8 @@ RIGHT = {
     "group": "g",
     "key": b"k",
     "kind": "group",
+    "member_epoch": 0,
+    "member_id": "m",
     "members": [],
     "name": "s",
     "offset": 0,

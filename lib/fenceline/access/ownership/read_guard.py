@@ -3,13 +3,14 @@
 Rule: a read is judged before and after it. A commit carries the owner's items as conditions of its write (protocol,
 "Reads and commits as a group").
 
-Not here: how the session came to own the partition (``own``).
+Not here: how the session came to own the partition (``own``), and the members of groups, which are judged after it
+(``groups.member_guard``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
 from fenceline.access import fence_markers, session_item
 from fenceline.access.resources import OwnershipItem
@@ -17,11 +18,9 @@ from fenceline.access.session_item import SessionItem, judge_live, session_from_
 from fenceline.errors import OwnerFencedError
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.log.partition import Partition, Partitions
+from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.ports import Check
-
-T = TypeVar("T")
 
 _ONLY_OWNER = "only the session that owns a partition reads and commits there as its group"
 
@@ -69,37 +68,6 @@ def guard_group(
                 )
             renewed = _renew(context, known)
             return [held, Check(renewed.key, renewed.version)]
-
-
-class GuardedRead(Protocol):
-    """A request to read, with its group and its session, if it has any."""
-
-    @property
-    def group(self) -> str | None: ...
-    @property
-    def session_id(self) -> str | None: ...
-
-
-def guarded(partition: Partition, request: GuardedRead, principal: str, read: Callable[[], T]) -> T:
-    """Return the result of ``read``, if the request may read before it, and still may after it.
-
-    Raises:
-        FencelineError: As ``guard_group``. Nothing is shown.
-    """
-    if request.group is None and request.session_id is None:
-        return read()
-
-    def judge() -> None:
-        if request.group is not None:
-            number, group = partition.partition, request.group
-            guard_group(partition.context, partition, number, group, request.session_id, principal)
-        elif request.session_id is not None:
-            guard_session(partition.context, request.session_id, principal)
-
-    judge()
-    found = read()
-    judge()
-    return found
 
 
 def guard_session(context: Context, session_id: str, principal: str) -> None:

@@ -219,6 +219,8 @@ class LogRequests(Requests):
         identity: bool = False,
         group: str | None = None,
         session_id: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
     ) -> Page:
         """Return a page of records from an offset, from a time on, or from ``tail_offset`` before the end.
 
@@ -228,9 +230,11 @@ class LogRequests(Requests):
             identity: Give each record its ``origin``, ``origin_topic_id`` and ``number``, which are the same in every
                 region. With ``compacted`` only of a topic by ``compaction.order=timestamp``, and ``origin`` alone.
             group, session_id: Read as this group, for which the session owns the partition.
+            member_id, member_epoch: Instead of a session: the member of the group that holds the partition.
 
         Raises:
             OwnerFencedError: Another session owns the partition for this group.
+            StaleMemberEpochError, UnknownMemberIdError: The member does not hold the partition.
             ViewMovedError: The answer may lack deletions since ``compacted_since`` that lie at ``offset`` or after it,
                 or the topic has another order than ``compaction_order``.
             OffsetOutOfRangeError: ``offset`` is not in the log, which goes from ``log_start_offset`` to
@@ -251,6 +255,8 @@ class LogRequests(Requests):
             "identity": True if identity else None,
             "group": group,
             "session_id": session_id,
+            "member_id": member_id,
+            "member_epoch": member_epoch,
         }
         path = topic_path(topic, partition) + "/records"
         return types.page_of(self._call("GET", path, "none", params=params, hold_ms=wait_ms))
@@ -266,6 +272,8 @@ class LogRequests(Requests):
         isolation: Isolation = "read_uncommitted",
         group: str | None = None,
         session_id: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
     ) -> BatchPage:
         """Return whole batches as stored, from the one that holds ``offset``, earlier records of it included."""
         response = self._transport.request(
@@ -280,6 +288,8 @@ class LogRequests(Requests):
                 "isolation": isolation,
                 "group": group,
                 "session_id": session_id,
+                "member_id": member_id,
+                "member_epoch": member_epoch,
             },
             headers={"accept": BATCH_TYPE},
             hold_ms=wait_ms,

@@ -105,6 +105,8 @@ class SubscriptionRequests(Requests):
         require_stable: bool = False,
         identity: bool = False,
         session_id: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
         retry_ms: int | None = None,
         timeout_ms: int | None = None,
     ) -> Page:
@@ -114,9 +116,11 @@ class SubscriptionRequests(Requests):
             require_stable: Wait while an open transaction has sent an offset for this partition (KIP-447).
             identity: Give each record its ``origin``, ``origin_topic_id`` and ``number``, which are the same in every
                 region.
+            member_id, member_epoch: Read as this member of the group, which holds the partition.
 
         Raises:
             OwnerFencedError: Another session owns this partition for this group.
+            StaleMemberEpochError, UnknownMemberIdError: The member does not hold the partition.
             UnstableOffsetCommitError: That transaction is still open; only with ``require_stable``.
         """
         params = {
@@ -130,6 +134,8 @@ class SubscriptionRequests(Requests):
             "identity": True if identity else None,
             "encoding": "base64",  # exact for any bytes
             "session_id": session_id,
+            "member_id": member_id,
+            "member_epoch": member_epoch,
         }
         return types.page_of(
             self._call(
@@ -152,30 +158,57 @@ class SubscriptionRequests(Requests):
         cumulative: int | None = None,
         individual: Iterable[int] | None = None,
         session_id: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
         retry_ms: int | None = None,
         timeout_ms: int | None = None,
     ) -> int:
         """Acknowledge all up to and including ``cumulative``, or the ``individual`` offsets; return the mark after it.
 
+        Args:
+            member_id, member_epoch: Acknowledge as this member of the group, which holds the partition.
+
         Raises:
             OffsetOutOfRangeError: An offset is not in the log yet; nothing was acknowledged.
             OwnerFencedError: Another session owns this partition for this group; nothing was acknowledged.
+            StaleMemberEpochError, UnknownMemberIdError: The member does not hold the partition, or the group has
+                members and none was named; nothing was acknowledged.
         """
         body = given(
             partition=partition,
             cumulative=cumulative,
             individual=None if individual is None else list(individual),
             session_id=session_id,
+            member_id=member_id,
+            member_epoch=member_epoch,
         )
         path = _path(topic, name) + "/acknowledgements"
         answer = self._call("POST", path, "repeatable", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
         return int(answer["mark_delete_offset"])
 
     def seek(
-        self, topic: str, name: str, partition: int, *, offset: int | None = None, timestamp: int | None = None
+        self,
+        topic: str,
+        name: str,
+        partition: int,
+        *,
+        offset: int | None = None,
+        timestamp: int | None = None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
     ) -> int:
-        """Set the mark to an offset, or to the first record at or after a time; return the mark after it."""
-        body = given(partition=partition, offset=offset, timestamp=timestamp)
+        """Set the mark to an offset, or to the first record at or after a time; return the mark after it.
+
+        Args:
+            member_id, member_epoch: Seek as this member of the group, which holds the partition.
+
+        Raises:
+            StaleMemberEpochError, UnknownMemberIdError: The member does not hold the partition, or the group has
+                members and none was named; the mark has not moved.
+        """
+        body = given(
+            partition=partition, offset=offset, timestamp=timestamp, member_id=member_id, member_epoch=member_epoch
+        )
         answer = self._call("POST", _path(topic, name) + "/seek", "repeatable", body=body)
         return int(answer["mark_delete_offset"])
 
@@ -202,14 +235,34 @@ class SubscriptionRequests(Requests):
         pages = self._pages(f"/v1/groups/{part(group)}/offsets", place, params)
         return [parse(CommittedOffset, one) for page in pages for one in page["offsets"]]
 
-    def commit_offsets(self, group: str, offsets: Iterable[CommittedOffset], *, session_id: str | None = None) -> None:
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Iterable[CommittedOffset],
+        *,
+        session_id: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
         """Commit the next offsets that ``group`` will read, all of them or none.
+
+        Args:
+            member_id, member_epoch: Commit as this member of the group, which holds the partitions.
 
         Raises:
             OwnerFencedError: Another session owns one of the partitions for this group; nothing was committed.
+            StaleMemberEpochError: The member does not hold ``topic``'s ``partition``, or took it after that epoch;
+                nothing was committed. Send a heartbeat, and commit what is still shown.
+            UnknownMemberIdError: The group has no such member, or it has members and none was named; nothing was
+                committed.
         """
-        body = given(offsets=offset_entries(offsets), session_id=session_id)
-        self._transport.request("POST", f"/v1/groups/{part(group)}/offsets", effect="repeatable", body=body)
+        body = given(
+            offsets=offset_entries(offsets), session_id=session_id, member_id=member_id, member_epoch=member_epoch
+        )
+        path = f"/v1/groups/{part(group)}/offsets"
+        self._transport.request("POST", path, effect="repeatable", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
 
 
 def offset_entries(offsets: Iterable[CommittedOffset]) -> list[dict[str, Any]]:

@@ -115,17 +115,25 @@ class TransactionRequests(Requests):
         offsets: Iterable[CommittedOffset],
         *,
         session_id: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
         retry_ms: int | None = None,
     ) -> None:
         """Send 1 to 32 offsets of an added group, which take effect if the transaction commits (TXN_OFFSET_COMMIT).
 
+        Args:
+            member_id, member_epoch: Send them as this member of the group, which holds the partitions (KIP-447).
+
         Raises:
             OwnerFencedError, SessionSeveredError, SessionExpiredError: The session does not own one of the partitions
                 for this group. Nothing was sent.
+            StaleMemberEpochError, UnknownMemberIdError: The member does not hold one of the partitions, or the group
+                has members and none was named. Nothing was sent.
             OffsetOutOfRangeError: An offset is beyond the log. Nothing was sent.
             InvalidTxnStateError: No transaction is open that this group was added to.
         """
-        body = {**pair._asdict(), **given(group=group, session_id=session_id), "offsets": offset_entries(offsets)}
+        sent_by = given(group=group, session_id=session_id, member_id=member_id, member_epoch=member_epoch)
+        body = {**pair._asdict(), **sent_by, "offsets": offset_entries(offsets)}
         path = _path(transactional_id, "offsets")
         self._transport.request("POST", path, effect="repeatable", body=body, within_ms=retry_ms)
 
