@@ -1,8 +1,8 @@
 """A fenceline service as a program sees it: its requests, and the objects that live on after one.
 
 Rule: a single request is a method of ``ApiClient`` (api.py). Here are the methods that return an object which lives on:
-``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``session`` and ``own``. Each of these objects has
-a module of its own.
+``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``consumer``, ``session`` and ``own``. Each of these
+objects has a module of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fenceline.format.partitioner import partition_of
 from fenceline.model.kinds import AccessMode, Isolation
 
 if TYPE_CHECKING:
+    from fenceline.client.consumer.consumer import Commit, Consumer, OnPartitions
     from fenceline.client.owner import Owner, Resources
     from fenceline.client.producer import Producer
     from fenceline.client.reader import Reader, Start
@@ -319,6 +320,87 @@ class Client(ApiClient):
             ack_every_ms=ack_every_ms,
         )
 
+    def consumer(
+        self,
+        topics: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        prefix: str | Sequence[str] | None = None,
+        start: InitialPosition = "latest",
+        follow: bool = True,
+        commit: Commit = "auto",
+        commit_every_ms: int = 5_000,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        instance_id: str | None = None,
+        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS_DEFAULT,
+        rebalance_timeout_ms: int = limits.REBALANCE_TIMEOUT_MS_DEFAULT,
+        assignor: str | None = None,
+        isolation: Isolation = "read_uncommitted",
+        identity: bool = False,
+        max_records: int = limits.RECORDS_DEFAULT,
+    ) -> Consumer:
+        """Join a group, and return a consumer of its share of the partitions; the caller closes it. See ``Consumer``.
+
+        The group shares out the partitions of all topics that its members name. Members may come and go at any time,
+        and each partition is worked on by one of them (KIP-848).
+
+        Args:
+            topics: One or several topics. A topic that does not exist yet is read once it does.
+            prefix: All topics whose names begin so, also those that come later; next to ``topics``, or instead.
+            start: Where the group begins on a topic on which it has committed nothing. It begins a topic that comes
+                later at its earliest record, whatever is given here.
+            follow: Never end, and wait for new records.
+            commit: With ``manual`` only calls of ``Consumer.commit`` commit, or transactions.
+            on_assigned: Called with the partitions that the member gets, before their first record.
+            on_revoked: Called with partitions that the group moves elsewhere, between two records. Commits of them are
+                still taken.
+            on_lost: Called with partitions that the group gave to others before this program stopped, such as after a
+                long pause. Commits of them are refused.
+            instance_id: A name that stays the same over restarts of this worker. Its partitions wait for it, for as
+                long as its lease (KIP-345).
+            session_timeout_ms: How long the member may be silent, 6000 to 1800000; after that others get its
+                partitions.
+            rebalance_timeout_ms: How long the work on one record may take while the group wants a partition back,
+                1000 to 3600000; after that others get all partitions of this member.
+            assignor: ``uniform`` or ``range``; left out, the group's.
+            isolation: As for ``reader``.
+            identity: As for ``read_subscription``.
+
+        Raises:
+            UnsupportedAssignorError: There is no such assignor, or the members of the group use another one.
+            InconsistentGroupProtocolError: The group's members speak Kafka's classic protocol.
+            GroupMaxSizeReachedError: The group has as many members, or partitions, as a group can have.
+        """
+        from fenceline.client.consumer.consumer import Consumer, Options
+        from fenceline.client.consumer.heartbeats import Joining
+
+        joining = Joining(
+            group,
+            _listed(topics),
+            _listed(prefix),
+            start,
+            instance_id,
+            assignor,
+            session_timeout_ms,
+            rebalance_timeout_ms,
+        )
+        if joining.topics is None and joining.topic_prefixes is None:
+            refuse(WrongValueError, "topics", "given, or prefix: a consumer joins a group to read topics", topics)
+        options = Options(
+            is_following=follow,
+            commit=commit,
+            commit_every_ms=commit_every_ms,
+            isolation=isolation,
+            identity=identity,
+            max_records=max_records,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
+        return Consumer(self, joining, options)
+
     def session(self, *, lease_ms: int | None = None) -> Session:
         """Return a new session that renews its own lease; the caller closes it. See ``Session``."""
         return Session(self, lease_ms)
@@ -369,3 +451,7 @@ class Client(ApiClient):
     def lock(self, resource: str, *, wait_ms: int | None = None, on_severed: OnLost | None = None) -> Owner:
         """Own one resource, and wait for it; see ``own``."""
         return self.own(resource, wait_ms=wait_ms, on_severed=on_severed)
+
+
+def _listed(names: str | Sequence[str] | None) -> Sequence[str] | None:
+    return [names] if isinstance(names, str) else names
