@@ -1,8 +1,8 @@
 """A fenceline service as a program sees it: its requests, and the objects that live on after one.
 
 Rule: a single request is a method of ``ApiClient`` (api.py). Here are the methods that return an object which lives on:
-``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``consumer``, ``session`` and ``own``. Each of these
-objects has a module of its own.
+``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``consumer``, ``session`` and ``own``. Each of
+these objects has a module of its own.
 """
 
 from __future__ import annotations
