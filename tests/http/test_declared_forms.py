@@ -34,6 +34,7 @@ WRONG: tuple[Tree, ...] = (None, True, 1.0, 1.5, -(2**63) - 1, -2, -1, 2**31, 2*
 TOO_LONG = "x" * 5_000
 # Codes of their own for one value that is wrong.
 OWN_CODES = {"INVALID_REQUIRED_ACKS", "INVALID_TRANSACTION_TIMEOUT", "INVALID_TOPIC_EXCEPTION", "INVALID_TIMESTAMP"}
+MEMBER = {"member_id", "member_epoch"}
 PLACES = {"topic": "orders", "partition": "0"}
 
 # Whole requests that the service takes: members with other values, and members that are left out. Where members exclude
@@ -42,6 +43,9 @@ SUITED: dict[str, list[tuple[dict[str, Tree], set[str]]]] = {
     "createTopic": [({"regions": ["local"]}, set())],
     "appendBatches": [({"acks": -1}, set())],
     "updateTopic": [({"partitions": 2, "regions": ["local"]}, set())],
+    "acknowledgeRecords": [({}, {"session_id"}), ({}, MEMBER)],
+    "commitGroupOffsets": [({}, {"session_id"}), ({}, MEMBER)],
+    "commitTransactionOffsets": [({}, {"session_id"}), ({}, MEMBER)],
     "claimProducer": [({}, {"session_id", "topic_epochs"}), ({}, {"lease_ms", "client_name"})],
 }
 
@@ -227,8 +231,18 @@ def text_of(value: Tree) -> str:
 
 # Parameters that a whole query leaves out, because they go with none or not with all of the others.
 LEFT_OUT: dict[str, set[str]] = {
-    "Read": {"timestamp", "tail_offset", "compacted", "compacted_since", "compaction_order", "group", "session_id"},
-    "ReadBatches": {"timestamp", "tail_offset", "group", "session_id"},
+    "Read": {
+        "timestamp",
+        "tail_offset",
+        "compacted",
+        "compacted_since",
+        "compaction_order",
+        "group",
+        "session_id",
+        *MEMBER,
+    },
+    "ReadBatches": {"timestamp", "tail_offset", "group", "session_id", *MEMBER},
+    "ReadSubscription": MEMBER,
     "BatchQuery": {"expected_offsets", "session_id", "topic_epoch", "transactional_id"},
     "CommittedQuery": {"start_after"},
 }

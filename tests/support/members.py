@@ -1,6 +1,6 @@
 """Helpers of the tests of groups: groups and members, put into the item store as their heartbeats would leave them.
 
-Not here: heartbeats themselves.
+Not here: heartbeats themselves (``grouping``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fenceline.groups.group_item import NATIVE, GroupItem, GroupTopic, Subscribe
 from fenceline.groups.member_item import Held, MemberItem
 from fenceline.model.requests import MemberRef
 from fenceline.ports import Change, Delete
+from tests.support.grouping import member_item
 from tests.support.service import TOPIC, Service
 
 GROUP = "g"
@@ -23,11 +24,6 @@ TIMEOUT_MS = 45_000
 def stored_group(service: Service, group: str = GROUP) -> GroupItem | None:
     key = keys.group_item(group)
     return next(map(GroupItem.from_item, service.items.store.get([key]).values()), None)
-
-
-def stored_member(service: Service, member_id: str, group: str = GROUP) -> MemberItem | None:
-    key = keys.member_item(group, member_id)
-    return next(map(MemberItem.from_item, service.items.store.get([key]).values()), None)
 
 
 def join(
@@ -60,7 +56,7 @@ def join(
         principal=principal,
         epoch=epoch,
         previous=epoch - 1,
-        expires_at=service.runtime.now_ms() + TIMEOUT_MS,
+        expires_at=fields.pop("expires_at", service.runtime.now_ms() + TIMEOUT_MS),
         session_timeout_ms=TIMEOUT_MS,
         holds={(topic_id, partition): Held(since, since) for partition, since in (holds or {}).items()},
         names={topic_id: topic},
@@ -72,21 +68,21 @@ def join(
 
 def change(service: Service, member_id: str, group: str = GROUP, **fields: Any) -> None:
     """Write some fields of a member, and keep the others."""
-    member = stored_member(service, member_id, group)
+    member = member_item(service, member_id, group)
     assert member is not None
     service.items.store.write([replace(member, **fields).put(service.runtime)])
 
 
 def beat(service: Service, member_id: str) -> None:
     """Renew the member's lease."""
-    member = stored_member(service, member_id)
+    member = member_item(service, member_id, GROUP)
     assert member is not None
     service.items.store.write([member.renewed(service.runtime.now_ms()).put(service.runtime)])
 
 
 def remove(service: Service, member_id: str, group: str = GROUP) -> None:
     """Remove a member: its item is deleted in the write that changes the group."""
-    before, member = stored_group(service, group), stored_member(service, member_id, group)
+    before, member = stored_group(service, group), member_item(service, member_id, group)
     assert before is not None
     assert member is not None
     assert member.version is not None

@@ -402,6 +402,7 @@ def poll_slot_item(function: str, number: int) -> ItemKey:
     return ItemKey(f"polls/{function}", f"{number:05d}")
 
 
+ANY_GROUP = ItemKey("groups", "any")  # exists once any group was made, so that a sweeper without groups asks no shard
 PRODUCER_ID_BLOCK = ItemKey("producer-ids", "next")
 SWEEP_CURSOR = ItemKey("sweep", "cursor")
 REBUILDING = ItemKey("rebuild", "under-way")  # exists until a rebuild is done

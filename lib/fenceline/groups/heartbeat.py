@@ -34,7 +34,7 @@ from fenceline.log.retry import Attempts
 from fenceline.model import principal as principals
 from fenceline.model.group import Membership
 from fenceline.model.requests import Heartbeat
-from fenceline.ports import Change, Check, Delete, VersionMoved
+from fenceline.ports import Change, Check, Delete, Put, VersionMoved
 from fenceline.subscriptions.cursors import Live
 
 _ENDED_MAX = 40  # members removed in one write
@@ -380,6 +380,8 @@ class _Request:
             changes += [Check(keys.member_item(self._group, member_id), None) for member_id in plan.missing]
             admitted = [replace(one, epoch=plan.group.epoch, waiting=None) for one in plan.admitted]
             changes += [one.renewed(self._now_ms).put(runtime) for one in admitted]
+            if plan.before.version is None and keys.ANY_GROUP not in self._context.items.get([keys.ANY_GROUP]):
+                changes.append(Put.replacing(keys.ANY_GROUP, {}, None, runtime.fresh_version))
         elif is_taking:
             changes.append(Check(plan.group.key, plan.group.version))
         if after != before or after.version is None:

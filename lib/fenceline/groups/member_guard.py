@@ -20,9 +20,14 @@ from typing import Protocol, TypeAlias, TypeVar
 from fenceline import limits
 from fenceline.access.ownership import read_guard
 from fenceline.access.ownership.read_guard import Incarnation
-from fenceline.errors import StaleMemberEpochError, UnknownMemberIdError
+from fenceline.errors import (
+    RebalanceInProgressError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+)
 from fenceline.format import keys
-from fenceline.groups.group_item import GroupItem
+from fenceline.groups import reads
+from fenceline.groups.group_item import NATIVE, GroupItem
 from fenceline.groups.member_item import MemberItem
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
@@ -59,6 +64,7 @@ def judge_commit(context: Context, caller: Caller, places: Sequence[Place]) -> S
         UnknownMemberIdError: The group has no such member. Or it has members, and the commit names none.
         NotAuthorizedError: The member is another principal's.
         StaleMemberEpochError: The member does not hold a partition, or took it after the epoch that is named.
+        RebalanceInProgressError: The group is classic, and between two generations.
         StoreUnavailableError: A store failed. At most a session's lease was changed.
     """
     judges: list[Callable[[], Sequence[Check]]] = [partial(_judge_owner, context, caller, places)]
@@ -129,13 +135,35 @@ def _judge_member(context: Context, caller: Caller, places: Sequence[Place]) -> 
 
 
 def _judge_named(context: Context, caller: Caller, member: MemberRef, places: Sequence[Place]) -> Sequence[Check]:
-    """Judge a member by its own item alone, so that a large group's item is not read with each commit."""
-    found = _member(context, caller.group, member.member_id)
+    """Judge a member by its own item, so that a large group's item is not read with each commit.
+
+    Only a classic member has none, and is judged by the group's item.
+    """
+    is_short = len(member.member_id) <= limits.MEMBER_ID_CHARS_MAX  # longer than any; and keys have bounds
+    found = reads.only_member(context, caller.group, member.member_id) if is_short else None
     if found is None:
-        raise _unknown(caller.group, member.member_id)
+        return _judge_classic(context, caller.group, member, places[0])
     principals.judge(found.principal, principals.lasting(caller.principal), "the member")
     for topic, partition in places:
         _judge_held(found, member.member_epoch, topic, partition)
+    return [Check(found.key, found.version)]
+
+
+def _judge_classic(context: Context, group: str, member: MemberRef, place: Place) -> Sequence[Check]:
+    """Judge a member of a classic group, whose member epoch is the generation, and which says itself what it has."""
+    found = reads.only_group(context, group)
+    if found is None or found.classic is None or member.member_id not in found.members:
+        raise UnknownMemberIdError(
+            "the group has no such member; stop all work, and join with a heartbeat of member_epoch 0: "
+            f"group={group} member_id={member.member_id[: limits.MEMBER_ID_CHARS_MAX]}"
+        )
+    named = f"group={group} generation={found.epoch} member_epoch={member.member_epoch}"
+    if member.member_epoch != found.epoch:
+        why = "the group is in another generation; stop all work, and join again"
+        raise StaleMemberEpochError(f"{why}: {named}", topic=place[0].name, partition=place[1])
+    if found.classic["state"] == "CompletingRebalance":
+        why = "the group's leader has not sent the assignment; send the request again"
+        raise RebalanceInProgressError(f"{why}: {named}")
     return [Check(found.key, found.version)]
 
 
@@ -160,29 +188,38 @@ def _judge_held(member: MemberItem, epoch: int, topic: Incarnation, partition: i
 
 def _judge_memberless(context: Context, group: str) -> Sequence[Check]:
     """Judge a commit without a member, which passes only while the group has none (Kafka: offsets are reset so)."""
-    key = keys.group_item(group)
-    found = _group(context, group)
+    found = reads.only_group(context, group)
     if found is not None and found.members:
-        raise UnknownMemberIdError(
-            "the group has members, so only these commit there: give member_id and member_epoch, or end the members "
-            f"first: group={group} members={len(found.members)}"
-        )
-    return [Check(key, None if found is None else found.version)]
+        found = _without_dead(context, found)
+    return [Check(keys.group_item(group), None if found is None else found.version)]
 
 
-def _group(context: Context, group: str) -> GroupItem | None:
-    return next((GroupItem.from_item(one) for one in context.items.get([keys.group_item(group)]).values()), None)
+def _without_dead(context: Context, group: GroupItem) -> GroupItem:
+    """Return the group once its members are removed, if the leases of all are over.
+
+    No member may be left that would remove them, and the group's offsets must not be locked by the dead for good. The
+    first member is looked at alone, so that refusals by a live group cost one small read.
+
+    Raises:
+        UnknownMemberIdError: A member is live. Nothing was changed.
+        VersionMoved, Unavailable, NoAnswer: As ``removal.without_dead``.
+    """
+    # Only here: what removes members loads the assignors, which no read needs.
+    from fenceline.groups import reconcile, removal
+
+    if group.type != NATIVE:
+        raise _of_others(group)
+    now_ms, first = context.runtime.now_ms(), next(iter(group.members))
+    one = reads.only_member(context, group.group, first)
+    if one is None or reconcile.is_dead(one, group, now_ms):
+        known = reads.members(context, group.group)
+        if all(reconcile.is_dead(known[name], group, now_ms) for name in group.members if name in known):
+            return removal.without_dead(context, group)
+    raise _of_others(group)
 
 
-def _member(context: Context, group: str, member_id: str) -> MemberItem | None:
-    if len(member_id) > limits.MEMBER_ID_CHARS_MAX:  # longer than any; and keys have bounds
-        return None
-    found = context.items.get([keys.member_item(group, member_id)])
-    return next((MemberItem.from_item(one) for one in found.values()), None)
-
-
-def _unknown(group: str, member_id: str) -> UnknownMemberIdError:
+def _of_others(group: GroupItem) -> UnknownMemberIdError:
     return UnknownMemberIdError(
-        "the group has no such member; stop all work, and join with a heartbeat of member_epoch 0: "
-        f"group={group} member_id={member_id[: limits.MEMBER_ID_CHARS_MAX]}"
+        "the group has members, so only these commit there: give member_id and member_epoch, or end the members "
+        f"first: group={group.group} members={len(group.members)}"
     )

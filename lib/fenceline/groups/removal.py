@@ -1,7 +1,7 @@
 """Removal of members whose lease is over, outside of a heartbeat (protocol, "Groups").
 
-Rule: one write removes members from the group and deletes their items, each at the version at which its lease was judged.
-So a member that renewed its lease meanwhile stays.
+Rule: one write removes members from the group and deletes their items, each at the version at which it was judged. So a
+member that renewed its lease meanwhile stays.
 
 Not here: removals by heartbeats (``groups.heartbeat``).
 """

@@ -43,6 +43,7 @@ class SweepPosition:
         self.after = ""  # the last key that is done in this place
         self.partition = 0  # the first that is not done in the topic after ``after``
         self.is_thorough = False
+        self.has_groups = False  # False: no group was ever made
         self.has_producer_ids = False  # False: no producer id was given before this run, so no transactional id was
 
     @property
@@ -59,7 +60,8 @@ class SweepPosition:
         Raises:
             Unavailable, NoAnswer: The item store failed.
         """
-        found = self._context.items.get([keys.SWEEP_CURSOR, keys.PRODUCER_ID_BLOCK])
+        found = self._context.items.get([keys.SWEEP_CURSOR, keys.PRODUCER_ID_BLOCK, keys.ANY_GROUP])
+        self.has_groups = keys.ANY_GROUP in found
         self.has_producer_ids = keys.PRODUCER_ID_BLOCK in found
         item = found.get(keys.SWEEP_CURSOR)
         if item is not None:

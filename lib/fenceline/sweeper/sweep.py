@@ -274,7 +274,8 @@ class _Run:
                 self._cursor.after = after or self._cursor.after
             if self._budget.is_over():
                 return
-        self._groups()
+        if self._cursor.has_groups:
+            self._groups()
 
     def _groups(self) -> None:
         """Sweep the groups: the second half of the sessions' part, because older sweepers know no part of their own."""

@@ -234,7 +234,7 @@ def show_group(request: Request, wanted: MemberPage) -> Response:
 
 
 def delete_group(request: Request) -> Response:
-    request.log.groups.delete(_group(request), principal=request.principal)
+    request.log.groups.delete(_group(request))
     return responses.empty(204)
 
 

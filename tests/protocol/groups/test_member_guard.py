@@ -15,12 +15,14 @@ import pytest
 from fenceline.errors import FencelineError, OutcomeUnknownError, StaleMemberEpochError, UnknownMemberIdError
 from fenceline.format import keys
 from fenceline.groups import member_guard
-from fenceline.groups.group_item import GroupItem
+from fenceline.groups.group_item import CLASSIC, GroupItem, Subscriber
 from fenceline.model.requests import Acknowledgement, MemberRef, ReadRequest
 from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Check
 from fenceline.service.log import Log
-from tests.support.members import GROUP, beat, change, join, remove, stored_group, stored_member
+from tests.support import grouping
+from tests.support.grouping import member_item
+from tests.support.members import GROUP, beat, change, join, remove, stored_group
 from tests.support.owning import ok_or_code, own, start
 from tests.support.service import TOPIC, Service, is_unavailable, loses_answer, moves, never_arrives, slept_before
 
@@ -206,6 +208,98 @@ def test_an_owner_needs_no_member(pair: Service) -> None:
     assert mark(pair) == 4
 
 
+@pytest.mark.parametrize("move", MOVES)
+def test_members_whose_leases_are_all_over_do_not_lock_the_groups_offsets(pair: Service, move: Move) -> None:
+    """No heartbeat comes that would remove them, after all workers of a group died."""
+    join(pair, "a", {0: 3}, expires_at=0)
+    join(pair, "b", {1: 3}, epoch=6, expires_at=0)
+    move(pair.log, 4, None)
+    assert mark(pair) == 4
+    assert (member_item(pair, "a", GROUP), member_item(pair, "b", GROUP)) == (None, None)
+    group = stored_group(pair)
+    assert group is not None
+    assert (dict(group.members), group.epoch >= 7) == ({}, True)
+
+
+@pytest.mark.parametrize("live", ["a", "b"])
+def test_a_refused_commit_removes_nobody_while_one_member_is_live(pair: Service, live: str) -> None:
+    for name in ("a", "b"):
+        join(pair, name, expires_at=2**62 if name == live else 0)
+    writes = pair.count()["items.write"]
+    assert ok_or_code(lambda: commit(pair.log, 4, None)) == "UNKNOWN_MEMBER_ID"
+    assert pair.count()["items.write"] == writes
+    assert None not in (member_item(pair, "a", GROUP), member_item(pair, "b", GROUP))
+
+
+def test_a_member_that_renews_its_lease_while_it_is_judged_stays(pair: Service) -> None:
+    join(pair, "a", {0: 3}, expires_at=0)
+    before_the_write(pair, lambda: beat(pair, "a"))
+    assert ok_or_code(lambda: commit(pair.log, 4, None)) == "UNKNOWN_MEMBER_ID"
+    assert mark(pair) == 0
+
+
+# Classic groups: the member epoch is the generation
+
+
+def form(service: Service, state: str = "Stable", epoch: int = 5, *members: str) -> None:
+    """Write the item of a classic group."""
+    before = stored_group(service)
+    subscribers = {name: Subscriber(None, None, None, (TOPIC,), (), None, 300_000) for name in members or ("a",)}
+    version = None if before is None else before.version
+    item = GroupItem(GROUP, CLASSIC, epoch, "", members=subscribers, classic={"state": state}, version=version)
+    service.items.store.write([item.put(service.runtime)])
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize(
+    ("member", "state", "code"),
+    [
+        (MemberRef("a", 5), "Stable", "ok"),
+        (MemberRef("a", 5), "PreparingRebalance", "ok"),
+        (MemberRef("a", 5), "CompletingRebalance", "REBALANCE_IN_PROGRESS"),
+        (MemberRef("a", 4), "Stable", "STALE_MEMBER_EPOCH"),
+        (MemberRef("a", 6), "Stable", "STALE_MEMBER_EPOCH"),
+        (MemberRef("b", 5), "Stable", "UNKNOWN_MEMBER_ID"),
+        (None, "Stable", "UNKNOWN_MEMBER_ID"),
+    ],
+)
+def test_a_member_of_a_classic_group_commits_in_its_generation(
+    pair: Service, move: Move, member: MemberRef | None, state: str, code: str
+) -> None:
+    form(pair, state)
+    assert ok_or_code(lambda: move(pair.log, 4, member)) == code
+    assert mark(pair) == (4 if code == "ok" else 0)
+
+
+@pytest.mark.parametrize("move", [commit, acknowledge, seek])
+def test_no_commit_of_another_generation_lands(pair: Service, move: Move) -> None:
+    """G7: the next generation may have begun between the judgement and the write."""
+    form(pair)
+    before_the_write(pair, lambda: form(pair, "Stable", 6))
+    assert ok_or_code(lambda: move(pair.log, 4, MemberRef("a", 5))) == "STALE_MEMBER_EPOCH"
+    assert mark(pair) == 0
+
+
+# Members of the groups' own heartbeats
+
+
+def test_a_worker_that_was_removed_commits_nothing_and_reads_nothing(pair: Service) -> None:
+    log = pair.log
+    a = grouping.join(log, "a", group=GROUP)
+    old = MemberRef("a", a.member_epoch)
+    commit(log, 2, old, 0, 1, 2)
+    pair.runtime.advance(100_000)  # frozen beyond its lease
+    b = grouping.join(log, "b", group=GROUP)
+    assert grouping.held(b) == [0, 1, 2]
+    for act in (lambda: commit(log, 4, old), lambda: read(log, old), lambda: acknowledge(log, 4, old)):
+        assert ok_or_code(act) == "UNKNOWN_MEMBER_ID"
+    commit(log, 3, MemberRef("b", b.member_epoch))
+    again = grouping.join(log, "a", group=GROUP)  # under the same id
+    assert ok_or_code(lambda: commit(log, 4, old)) == "STALE_MEMBER_EPOCH"
+    assert ok_or_code(lambda: commit(log, 4, MemberRef("a", again.member_epoch))) == "STALE_MEMBER_EPOCH"
+    assert mark(pair) == 3
+
+
 # Order of judgement: topics and partitions, ownership, member and epoch, offsets
 
 
@@ -267,7 +361,7 @@ def joined_again(service: Service) -> None:
 
 
 def held_by_a(service: Service) -> dict[Any, Any]:
-    member = stored_member(service, "a")
+    member = member_item(service, "a", GROUP)
     assert member is not None
     return dict(member.holds)
 
@@ -392,7 +486,7 @@ def test_a_heartbeat_while_a_member_reads_stops_nothing(pair: Service, read_as: 
 
 
 def held_epoch(service: Service) -> int:
-    member = stored_member(service, "a")
+    member = member_item(service, "a", GROUP)
     assert member is not None
     return member.epoch
 
@@ -417,7 +511,7 @@ def test_the_conditions_are_the_members_version_or_the_groups(pair: Service) -> 
     none = member_guard.judge_commit(pair.log.context, member_guard.Caller(GROUP), place)
     assert Check(keys.group_item(GROUP), None) in none
     a = join(pair, "a", {0: 3})
-    member, group = stored_member(pair, "a"), stored_group(pair)
+    member, group = member_item(pair, "a", GROUP), stored_group(pair)
     assert member is not None
     assert group is not None
     checks = member_guard.judge_commit(pair.log.context, member_guard.Caller(GROUP, member=a), place)
