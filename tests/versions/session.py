@@ -396,6 +396,45 @@ def play_groups(s: Session) -> None:
     s.call("DELETE /v1/topics/orders/subscriptions/late")
 
 
+def play_members(s: Session) -> None:
+    """Groups with members: they join, hand partitions over, commit what they hold, leave, and are deleted."""
+    group = "/v1/groups/shared"
+    joining = {"member_epoch": 0, "topics": ["orders"], "topic_prefixes": ["wid"], "initial_position": "earliest"}
+    static = {**joining, "instance_id": "worker-2", "client_name": "w", "session_timeout_ms": 6_000}
+    members = {"a": s.call(f"POST {group}/members/a", joining)}
+    Clock.pass_ms(1_000)
+    static = {**static, "rebalance_timeout_ms": 60_000, "assignor": "uniform"}
+    members["b"] = s.call(f"POST {group}/members/b", static)
+    for _ in range(3):
+        Clock.pass_ms(1_000)
+        members = {name: s.call(f"POST {group}/members/{name}", _report(one)) for name, one in members.items()}
+    s.call(f"GET {group}")
+    for name, one in members.items():
+        who = {"member_id": name, "member_epoch": one.get("member_epoch", 0)}
+        for number in (0, 1):
+            offsets = [{"topic": "orders", "partition": number, "offset": 1}]
+            s.call(f"POST {group}/offsets", {"offsets": offsets, **who})
+    s.call(f"POST {group}/offsets", {"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]})
+    s.call("GET /v1/groups?prefix=sha&limit=1")
+    s.call(f"DELETE {group}/members/b?is_coming_back=true")
+    s.call(f"GET {group}?limit=1")
+    s.call(f"DELETE {group}")
+    s.call(f"DELETE {group}/members/a")
+    Clock.pass_ms(60_000)
+    s.call(f"DELETE {group}")
+    s.call(f"DELETE {group}")
+    s.call("POST /v1/groups/kept/members/c", joining)
+
+
+def _report(member: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the heartbeat of a member that works on what it was told to."""
+    owned = [
+        {"topic": one["topic"], "partitions": [place["partition"] for place in one["partitions"]]}
+        for one in member.get("partitions", ())
+    ]
+    return {"member_epoch": member.get("member_epoch", 1), "owned": owned}
+
+
 def play_transactions(s: Session) -> None:
     """Transactions: each end, offsets in them, a time-out, joint ends with a version, fences by hand."""
     p1 = "/v1/topics/orders/partitions/1"
@@ -551,7 +590,7 @@ def play_rivals(s: Session) -> None:
 
 
 HALVES = (
-    (play_log, play_access, play_groups, play_transactions, play_regions, play_forms),
+    (play_log, play_access, play_groups, play_transactions, play_regions, play_members, play_forms),
     (play_ends, play_rivals),
 )
 

@@ -20,7 +20,20 @@ OK = (200, 201, 202, 204)
 pytestmark = pytest.mark.slow
 
 KINDS = {
-    *("acknowledged", "compacted", "cursors", "gone", "log", "offers", "once", "own", "producer-ids", "producers"),
+    *(
+        "acknowledged",
+        "compacted",
+        "cursors",
+        "gone",
+        "group",
+        "groups",
+        "log",
+        "offers",
+        "once",
+        "own",
+        "producer-ids",
+        "producers",
+    ),
     *("sessions", "state", "subscriptions", "sweep", "tickets", "topic", "topics", "transactions"),
     *(f"partition/{sort}" for sort in ("aborted", "access", "head", "link", "own", "producer", "round")),
 }
