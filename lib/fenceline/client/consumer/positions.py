@@ -65,7 +65,7 @@ class Positions:
         due: dict[Place, int] = {}
         for place, progress in self._by_place.items():
             offset = progress.handed_out if with_record_in_hand else progress.done
-            if offset is not None and offset != progress.committed:
+            if offset is not None and (progress.committed is None or offset > progress.committed):
                 due[place] = offset
         return due
 

@@ -11,11 +11,11 @@ from fenceline.errors import OutcomeUnknownError, RetryError, ViewMovedError
 from fenceline.model.table_order import Winners
 from fenceline_cli import positions, record_lines
 from fenceline_cli.codec_alone import load_codec
+from fenceline_cli.commands.consume.member import consume_as_member, initial_position
 from fenceline_cli.commands.consume.reading import Outages, Readers, ReadingEnd, pages_through, read_up_to
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
-    InitialPosition,
     Isolation,
     Session,
     TopicName,
@@ -53,8 +53,14 @@ def _pattern(text: str | None) -> str | None:
 
 
 Follow = Annotated[
-    bool,
-    typer.Option("--follow", "-f", help="Wait for new records, through outages of the service, too; Ctrl-C ends it."),
+    bool | None,
+    typer.Option(
+        "--follow/--no-follow",
+        "-f",
+        show_default=False,
+        help="Wait for new records, through outages of the service, too; Ctrl-C ends it. A member of a group waits "
+        "unless --no-follow is given; without a group the command ends at the present end.",
+    ),
 ]
 Until = Annotated[
     str | None,
@@ -70,7 +76,12 @@ SubscriptionName = Annotated[
     ),
 ]
 GroupName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Read as this group, for which --session owns the partitions.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Join this group, and print this member's share of the partitions. What was printed is committed. "
+        "With --session, print what the session owns for the group, and commit nothing.",
+    ),
 ]
 Compacted = Annotated[
     bool, typer.Option("--compacted", help="Print only the newest record of each key of the compacted part.")
@@ -108,12 +119,13 @@ IsolationLevel = Annotated[
     "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
     "Example: fenceline consume totals --isolation read_committed --follow\n\n"
     "Example: fenceline consume orders --subscription billing\n\n"
+    "Example: fenceline consume orders --group billing   (Ctrl-C leaves the group)\n\n"
     "Example: fenceline consume orders --group billing --session 5bd5…  (of 'fenceline own')\n\n"
     "Example: fenceline consume ledger --compacted --format key-value"
 )
 def consume(
     topic: TopicName,
-    follow: Follow = False,
+    follow: Follow = None,
     start: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{positions.HELP}.")] = "earliest",
     until: Until = None,
     subscription: SubscriptionName = None,
@@ -135,11 +147,19 @@ def consume(
     The format value prints the value, and null for a tombstone. The format key-value puts the key and a tab before it.
     The format json prints the whole record, in base64 where it is not UTF-8, and says so.
 
+    With --group the command joins the group: each partition is printed by one of its members, and the group shares
+    them out again when a member comes or goes. --from then says where the group begins on a topic that it has not read,
+    earliest or latest. Lines on stderr say which partitions came and went. Ctrl-C leaves the group.
+
     With --subscription, --from says where a new subscription begins. With --session the command reads the partitions
     that this session owns for --group, or for the --subscription as a group. The service refuses it once another
     session owns them.
     """
-    _check_options(subscription, group, session, compacted, follow)
+    is_member = group is not None and session is None
+    follow = is_member if follow is None else follow
+    _check_options(subscription, group, session, compacted, follow, partition)
+    if is_member and (until is not None or grep is not None):
+        raise CommandError("a group commits every record that it passes; leave out --until and --grep")
     if subscription is not None and (until is not None or grep is not None):
         raise CommandError("a subscription acknowledges every record that it passes; leave out --until and --grep")
     begin = positions.parse(start, "--from")
@@ -147,6 +167,9 @@ def consume(
     pattern = None if grep is None else re.compile(grep.encode())
     lines = Lines("json" if as_json else format_, topic, max_records=max_records, pattern=pattern)
     with connect(url) as client:
+        if group is not None and session is None:
+            consume_as_member(client, topic, group, start, follow, isolation, lines)
+            return
         partitions = partitions_of(client, topic, partition)
         if session is not None and partition is None:
             partitions = _owned(client, topic, group or subscription, session)
@@ -193,13 +216,21 @@ def _readers(
 
 
 def _check_options(
-    subscription: str | None, group: str | None, session: str | None, compacted: bool, follow: bool
+    subscription: str | None,
+    group: str | None,
+    session: str | None,
+    compacted: bool,
+    follow: bool,
+    partition: int | None,
 ) -> None:
     """Refuse options that do not go together, before any request is sent."""
     if subscription is not None and group is not None:
         raise CommandError("a subscription is a group already; leave out --group or --subscription")
-    if group is not None and session is None:
-        raise CommandError("--group needs a session; add the --session that 'fenceline own --group' holds")
+    if group is not None and session is None and (partition is not None or compacted):
+        raise CommandError(
+            "a group shares out the partitions, and reads all records; leave out --partition and --compacted, or add "
+            "the --session that 'fenceline own --group' holds"
+        )
     if session is not None and group is None and subscription is None:
         raise CommandError("--session needs a group; add the --group, or the --subscription, that it owns for")
     if compacted and (follow or subscription is not None or session is not None):
@@ -228,12 +259,7 @@ def _consume_subscription(
     lines: Lines,
     outages: Outages,
 ) -> None:
-    if start not in ("earliest", "latest"):
-        raise CommandError(
-            "--from takes earliest or latest with --subscription; 'fenceline subscription seek' moves one elsewhere: "
-            f"{start}"
-        )
-    at: InitialPosition = "earliest" if start == "earliest" else "latest"
+    at = initial_position(start, "--subscription", "'fenceline subscription seek' moves one elsewhere")
     with client.subscribe(
         topic, name, partitions, initial_position=at, follow=follow, isolation=isolation, session_id=session
     ) as subscriber:
