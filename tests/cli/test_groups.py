@@ -66,7 +66,8 @@ def test_ctrl_c_leaves_the_group(url, client, topic, group):
     assert process.returncode == 130
     assert len(set(printed)) == 6
     assert client.group(group).members == []
-    assert sum(one.offset for one in client.committed_offsets(group)) == 6
+    # A page that was interrupted before the next one was asked for comes again.
+    assert sum(one.offset for one in client.committed_offsets(group)) in (3, 6)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_a_group_is_reset_while_it_has_no_members(run, client, topic, group):
     ]
     asked = error_line(run("group", "reset", group, topic, "--to", "latest"))
     assert f"{group} skips 6 records of {topic}, and gets 0 again" in asked
-    assert client.committed_offsets(group)[0].offset == 0
+    assert client.committed_offsets(group) == []
     moved = run("group", "reset", group, topic, "--to", "latest", "--partition", 1, "--yes")
     assert lines(moved)[-1] == f"reset {group} on {topic}/1 offset=3"
     assert json.loads(run("group", "reset", group, topic, "--to", 1, "--yes", "--json").stdout) == [
@@ -181,6 +182,7 @@ def test_a_group_is_deleted_with_its_offsets_after_a_question(run, client, topic
     join(client, group, topic)
     assert "stop them first" in error_line(run("group", "delete", group, "--yes"))
     client.leave_group(group, "m-1")
+    client.seek(topic, group, 0, offset=1)
     assert f"deletes the group's offsets on {topic} for good" in error_line(run("group", "delete", group))
 
     assert lines(run("group", "delete", group, "--yes")) == [f"deleted {group}"]
@@ -221,5 +223,5 @@ def test_a_lease_is_shown_by_what_is_left_of_it(more, shown):
 
 def test_a_partition_that_nobody_has_is_shown_with_its_lag():
     held = [HeldTopic("t", "id", [HeldPartition(1, 4, 7)])]
-    rows = _partition_rows([member(partitions=held)], {("t", 0): 5, ("t", 1): 2}, {("t", 1): 8})
-    assert rows == [["t", 0, None, 5, None, None, None, None], ["t", 1, 8, 2, "m", 4, 7, None]]
+    rows = _partition_rows([member(partitions=held)], {("t", 0): (0, 5), ("t", 1): (8, 2)})
+    assert rows == [["t", 0, 0, 5, None, None, None, None], ["t", 1, 8, 2, "m", 4, 7, None]]

@@ -13,7 +13,7 @@ import typer
 from fenceline.errors import GroupIdNotFoundError, UnknownSubscriptionError, UnknownTopicOrPartitionError
 from fenceline_cli import positions
 from fenceline_cli.moves import move_of, show_moves
-from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect
+from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, can_answer, confirm, connect
 from fenceline_cli.output import CommandError, print_json, print_rows, utc
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def list_groups(
     """
     with connect(url) as client:
         found = client.groups(prefix=prefix, state=state)
-        lags = {one.group: sum(_lags(client, one.group, one.topics).values()) for one in found} if lag else {}
+        lags = {one.group: _lag(_marks(client, one.group, one.topics)) for one in found} if lag else {}
     if as_json:
         print_json([{**asdict(one), **({"lag": lags[one.group]} if lag else {})} for one in found])
         return
@@ -81,9 +81,7 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
     with connect(url) as client:
         while True:
             page = client.group(group)
-            lags = _lags(client, group, page.group.topics)
-            offsets = {(one.topic, one.partition): one.offset for one in client.committed_offsets(group)}
-            _show(page, lags, offsets, as_json=as_json, is_again=watch)
+            _show(page, _marks(client, group, page.group.topics), as_json=as_json, is_again=watch)
             if not watch:
                 return
             time.sleep(1)
@@ -148,7 +146,7 @@ def reset(
             show_moves(moves, as_json=as_json)
             return
         if any(move.changes_anything for move in moves):
-            if not (is_sure or as_json):
+            if can_answer() and not (is_sure or as_json):
                 show_moves(moves, as_json=False)
             skipped, repeated = sum(move.skipped for move in moves), sum(move.repeated for move in moves)
             what = f"{group} skips {skipped} records of {topic}, and gets {repeated} again"
@@ -191,7 +189,7 @@ def remove(
 
 @app.command(epilog="Example: fenceline group delete billing --yes")
 def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """Delete a group without members, with its offsets on every topic. The command asks first: this cannot be undone."""
+    """Delete a group without members, with its offsets on every topic. It cannot be undone; the command asks first."""
     with connect(url) as client:
         _refuse_members(client, group)
         topics = sorted({one.topic for one in client.committed_offsets(group)})
@@ -223,49 +221,51 @@ def _refuse_members(client: Client, group: str) -> None:
         )
 
 
-def _lags(client: Client, group: str, topics: Sequence[str]) -> Mapping[tuple[str, int], int]:
-    """Return how many records the group has not committed, in each partition of its topics."""
-    lags: dict[tuple[str, int], int] = {}
-    for topic in topics:
+Marks = Mapping[tuple[str, int], tuple[int, int]]
+
+
+def _marks(client: Client, group: str, topics: Sequence[str]) -> Marks:
+    """Return the offset that the group reads next in each partition, and how many records are left from there on.
+
+    Args:
+        topics: What its members read; the topics where it has committed something are added.
+    """
+    marks: dict[tuple[str, int], tuple[int, int]] = {}
+    for topic in sorted({*topics, *(one.topic for one in client.committed_offsets(group))}):
         try:
             found = client.subscription(topic, group).partitions
         except (UnknownSubscriptionError, UnknownTopicOrPartitionError):
             continue
-        lags.update(((topic, one.partition), one.backlog) for one in found)
-    return lags
+        marks.update(((topic, one.partition), (one.mark_delete_offset, one.backlog)) for one in found)
+    return marks
+
+
+def _lag(marks: Marks) -> int:
+    return sum(left for _, left in marks.values())
 
 
 def _lag_of(lags: Mapping[str, int], group: str) -> Sequence[int]:
     return [lags[group]] if group in lags else []
 
 
-def _show(
-    page: GroupPage,
-    lags: Mapping[tuple[str, int], int],
-    offsets: Mapping[tuple[str, int], int],
-    *,
-    as_json: bool,
-    is_again: bool,
-) -> None:
-    rows = _partition_rows(page.members, lags, offsets)
+def _show(page: GroupPage, marks: Marks, *, as_json: bool, is_again: bool) -> None:
+    rows = _partition_rows(page.members, marks)
     if as_json:
         partitions = [dict(zip(PARTITION_COLUMNS, row, strict=True)) for row in rows]
-        print_json({**asdict(page.group), "lag": sum(lags.values()), "partitions": partitions})
+        print_json({**asdict(page.group), "lag": _lag(marks), "partitions": partitions})
         return
     _clear(is_again)
     entry, now_ms = page.group, _now_ms()
     count = f"{entry.member_count} member{'' if entry.member_count == 1 else 's'}"
     typer.echo(
-        f"{entry.group}: {entry.state}, {count}, lag {sum(lags.values()):,}, epoch {entry.epoch}, {entry.assignor}, "
+        f"{entry.group}: {entry.state}, {count}, lag {_lag(marks):,}, epoch {entry.epoch}, {entry.assignor}, "
         f"changed {utc(entry.updated_at)}"
     )
     print_rows(PARTITION_COLUMNS, [["" if cell is None else cell for cell in row] for row in rows])
     _tell_skew(page.members, now_ms)
 
 
-def _partition_rows(
-    found: Sequence[GroupMember], lags: Mapping[tuple[str, int], int], offsets: Mapping[tuple[str, int], int]
-) -> list[list[Any]]:
+def _partition_rows(found: Sequence[GroupMember], marks: Marks) -> list[list[Any]]:
     """Return a row for each partition: who has it, and who gets it where that is another member."""
     held = {
         (topic.topic, one.partition): (member, one)
@@ -275,13 +275,13 @@ def _partition_rows(
     }
     target = {(topic.topic, number): one for one in found for topic in one.target for number in topic.partitions}
     rows: list[list[Any]] = []
-    for place in sorted({*held, *target, *lags, *offsets}):
+    for place in sorted({*held, *target, *marks}):
         holder, part = held.get(place, (None, None))
         heir = target.get(place)
         moves_to = None if heir is None or heir is holder else _called(heir)
         since, token = (None, None) if part is None else (part.since, part.token)
         who = None if holder is None else _called(holder)
-        rows.append([*place, offsets.get(place), lags.get(place), who, since, token, moves_to])
+        rows.append([*place, *marks.get(place, (None, None)), who, since, token, moves_to])
     return rows
 
 
