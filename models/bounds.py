@@ -356,6 +356,67 @@ ONCE = Model(
     },
 )
 
+# Constants of Groups.cfg: two members, one partition, three changes of the group, a late request; without commits.
+WITH_COMMITS = {"Commits": "TRUE", "Lates": "0"}
+NONE_IS_SLOW = {"Slow": "{}"}
+TWO_CHANGES = {"Changes": "2"}
+# A member's epoch gets ahead of the group's by joins again, each of which counts as a change.
+ONE_MEMBER = {"Members": "{m1}"}
+FIVE_CHANGES = {**WITH_COMMITS, "Changes": "5"}
+PAST, TWO_HOLD, NOT_HELD = "G2_CommitsAreOfTheHolder", "G1_OneItemHoldsIt", "G3_BelievesWhatItHolds"
+
+GROUPS = Model(
+    guards={
+        "take what no other item holds": Guard(TWO_HOLD, {**TWO_CHANGES, **NONE_IS_SLOW}),
+        "read the members after the group": Guard(TWO_HOLD),
+        "take on the group's version": Guard(TWO_HOLD, TWO_CHANGES),
+        "a member on the version that was read": Guard("G4_HeldByMembers", TWO_CHANGES),
+        "release only what was reported": Guard(NOT_HELD, {**TWO_CHANGES, **NONE_IS_SLOW}),
+        "a report at the present epoch alone": Guard(NOT_HELD, {**TWO_CHANGES, **NONE_IS_SLOW}),
+        "each change of what is shown raises the epoch": Guard(
+            NOT_HELD,
+            {
+                **ONE_MEMBER,
+                **NONE_IS_SLOW,
+                "Partitions": "{p, q}",
+                "Silent": "TRUE",
+                "Goes": "TRUE",
+                "Changes": "4",
+            },
+        ),
+        "a join releases nothing": Guard(NOT_HELD, NONE_IS_SLOW),
+        "a commit on the member's version": Guard(PAST, {**WITH_COMMITS, **TWO_CHANGES}),
+        "a commit no earlier than since": Guard(PAST, {**WITH_COMMITS, **TWO_CHANGES}),
+        "a removal on the member's version": Guard("G5_RemovedAsJudged", TWO_CHANGES),
+        "a removal deletes the item": Guard("G4_HeldByMembers", {**TWO_CHANGES, **NONE_IS_SLOW}),
+        "a removal lifts the epoch": Guard(PAST, {**FIVE_CHANGES, **ONE_MEMBER}),
+        "a leave lifts the epoch": Guard(PAST, {**FIVE_CHANGES, **ONE_MEMBER, "Leaves": "TRUE"}),
+        "a new target raises the epoch": Guard("TokensGrow", {"Lates": "0", **NONE_IS_SLOW}),
+    },
+    faults=(
+        Fault(
+            "a member is asked for nothing",
+            old="asked == {p \\in held : group.target[p] # m}",
+            new="asked == {}",
+            falls="G6_ComesToItsTarget",
+            bounds={"Changes": "2", "Lates": "0", "Serves": "TRUE"},
+        ),
+    ),
+    runs={
+        "commits": {**WITH_COMMITS, "Instances": "TRUE", "Leaves": "TRUE"},
+        "everything comes to its target": {"Lates": "0", "Serves": "TRUE"},
+        "two partitions": {"Partitions": "{p, q}", **TWO_CHANGES},
+    },
+    deep={
+        "commits, leaves, and a late request": Deep({"Commits": "TRUE", "Instances": "TRUE", "Leaves": "TRUE"}),
+        "four changes": Deep({"Changes": "4"}),
+        "two late requests": Deep({"Lates": "2", "Silent": "TRUE"}),
+        "two slow processes": Deep({"Slow": "{s1, s2}"}),
+        "three members": Deep({"Members": "{m1, m2, m3}"}),
+        "two partitions, three changes": Deep({"Partitions": "{p, q}", "Goes": "TRUE", "Serves": "TRUE", "Lates": "0"}),
+    },
+)
+
 MODELS: Mapping[str, Model] = {
     "Append": APPEND,
     "Access": ACCESS,
@@ -363,4 +424,5 @@ MODELS: Mapping[str, Model] = {
     "Once": ONCE,
     "Combining": COMBINING,
     "Snapshot": SNAPSHOT,
+    "Groups": GROUPS,
 }

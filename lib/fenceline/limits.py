@@ -245,5 +245,7 @@ HEARTBEAT_MS = 5_000  # between two heartbeats of a member, or a third of its se
 HEARTBEAT_UNSETTLED_MS = 500  # the same, while the member waits for a partition or is asked for one
 MEMBER_GRACE_MS = 1_000  # after the end of a member's lease, before another request removes the member
 ASSIGNMENT_MS = 1_000  # between two targets of one group
+INITIAL_REBALANCE_DELAY_MS = 200  # for which the first join of an empty classic group waits for more members
+CLASSIC_INLINE_BYTES_MAX = 64 * 1024  # of metadata and assignments in a classic group's item; more are in chunks
 GROUP_MS = 7 * 24 * 3_600_000  # after which the sweeper deletes a group without members and offsets
 MEMBER_LEFT_MS = 3_600_000  # after its lease, when the sweeper deletes the item of a member of no group

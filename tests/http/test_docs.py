@@ -260,15 +260,28 @@ def test_acks_are_three_numbers_and_a_word() -> None:
         ]
 
 
+BOUNDS = ("max_records", "max_bytes", "wait_ms", "isolation")
+
+
 @pytest.mark.parametrize(
     ("path", "last"),
     [
         (
             "/v1/topics/{topic}/partitions/{partition}/records",
-            ["encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order"],
+            [
+                *("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order"),
+                *("member_id", "member_epoch"),
+            ],
         ),
         ("/v1/topics/{topic}/offsets", ["start_partition", "limit"]),
-        ("/v1/topics/{topic}/subscriptions/{name}/records", ["encoding", "session_id", "require_stable", "identity"]),
+        (
+            "/v1/topics/{topic}/partitions/{partition}/batches",
+            ["group", "session_id", *BOUNDS, "member_id", "member_epoch"],
+        ),
+        (
+            "/v1/topics/{topic}/subscriptions/{name}/records",
+            ["encoding", "session_id", "require_stable", "identity", "member_id", "member_epoch"],
+        ),
     ],
 )
 def test_parameters_keep_their_order_since_a_generated_client_may_take_them_by_position(

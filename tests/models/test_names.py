@@ -14,7 +14,9 @@ from tests.support.law import INVARIANTS, PROTOCOL
 ROOT = Path(__file__).parents[2]
 PAGE = (HERE / "README.md").read_text()
 CODE = "\n".join(path.read_text() for top in ("lib", "functions") for path in sorted((ROOT / top).rglob("*.py")))
-STATED = sorted(INVARIANTS, key=lambda name: int(name[1:]))
+# Those of groups are in their own chapter, and are named G1 and on.
+OF_GROUPS = sorted(set(re.findall(r"\bG\d\b", PROTOCOL.get("groups", ""))))
+STATED = [*sorted(INVARIANTS, key=lambda name: int(name[1:])), *OF_GROUPS]
 IN_CODE = re.compile(r'\bmodel: (\w+), "([^"]+)"')
 IN_PROTOCOL = re.compile(r'\(model:\s+(\w+),\s+"([^"]+)"\)')
 
@@ -66,7 +68,7 @@ def test_the_protocol_names_each_guard_where_it_states_the_rule_and_no_other() -
 
 @pytest.mark.parametrize("model", MODELS)
 def test_each_invariant_of_a_model_is_checked_and_has_its_sentence(model: str) -> None:
-    defined = set(re.findall(r"^(I\d+\w*|\w+AnswersAreTrue) ==", source(model), re.M))
+    defined = set(re.findall(r"^([IG]\d+\w*|\w+AnswersAreTrue) ==", source(model), re.M))
     assert defined <= invariants_of(model)
     for name in invariants_of(model):
         assert comment_of(model, name), name
@@ -89,7 +91,9 @@ def test_the_story_of_a_history_distinguishes_no_states(model: str) -> None:
 
 @pytest.mark.parametrize("invariant", STATED)
 def test_each_invariant_is_in_a_model_or_the_page_says_why_not(invariant: str) -> None:
-    numbers = {number for model in MODELS for name in invariants_of(model) for number in re.findall(r"I\d+(?=_)", name)}
+    numbers = {
+        number for model in MODELS for name in invariants_of(model) for number in re.findall(r"[IG]\d+(?=_)", name)
+    }
     excused = re.findall(rf"^\| {invariant} \|.*\|$", PAGE.partition("## Not in a model")[2], re.M)
     assert (invariant in numbers) != bool(excused)
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from tests.simulation.access import scenario as access
+from tests.simulation.groups import scenario as groups
 from tests.simulation.harness.guards import Guard
 from tests.simulation.harness.scenario import Scenario
 from tests.simulation.log import combining
@@ -14,7 +15,7 @@ from tests.simulation.once import scenario as once
 from tests.simulation.regions import scenario as regions
 from tests.simulation.transactions import scenario as transactions
 
-MODULES = (log, combining, access, transactions, once, regions)
+MODULES = (log, combining, access, transactions, once, regions, groups)
 SCENARIOS: dict[str, Scenario[Any, Any]] = {module.SCENARIO.name: module.SCENARIO for module in MODULES}
 GUARDS = (
     "log.test_guards",
@@ -23,6 +24,7 @@ GUARDS = (
     "transactions.test_guards",
     "once.test_guards",
     "regions.test_guards",
+    "groups.test_guards",
 )
 
 

@@ -397,6 +397,11 @@ def parse_member_item(key: ItemKey) -> tuple[str, str]:
     return key.partition.removeprefix("group/"), key.sort.removeprefix(MEMBER_SORT)
 
 
+def group_chunk(group: str, chunks: str, number: int) -> ItemKey:
+    """Return the key of a part of a classic group's metadata and assignments."""
+    return ItemKey(member_items(group), f"chunks/{chunks}/{number:04d}")
+
+
 def poll_slot_item(function: str, number: int) -> ItemKey:
     """Return the key of one of a function's poll slots."""
     return ItemKey(f"polls/{function}", f"{number:05d}")

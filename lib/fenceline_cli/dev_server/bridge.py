@@ -169,7 +169,7 @@ def _event(scope: Scope, body: bytes, now_ms: int) -> dict[str, Any]:
         "requestContext": {
             "stage": "$default",
             "domainName": headers.get("host", f"{host}:{port}"),
-            "http": {"method": scope["method"], "path": path, "sourceIp": (scope["client"] or ("",))[0]},
+            "http": {"method": scope["method"], "path": path, "sourceIp": (scope.get("client") or ("",))[0]},
             "timeEpoch": now_ms,
         },
         "body": body,

@@ -506,6 +506,22 @@ def test_a_commit_reads_its_members_item_once_and_not_the_groups_which_may_be_la
     assert asked.count("members/a") == 1
 
 
+def test_no_key_is_made_of_an_id_that_is_longer_than_any(pair: Service) -> None:
+    """Keys of an item store have bounds, and a gateway's clients choose their ids."""
+    asked: list[str] = []
+    pair.items.on_call = lambda operation, key: asked.append(key)
+    assert ok_or_code(lambda: commit(pair.log, 0, MemberRef("x" * 129, 5))) == "UNKNOWN_MEMBER_ID"
+    assert not [key for key in asked if key.startswith("members/")]
+
+
+def test_a_refusal_by_a_live_group_reads_one_of_its_members(pair: Service) -> None:
+    for name in ("a", "b", "c"):
+        join(pair, name)
+    before = pair.count()["items.query"]
+    assert ok_or_code(lambda: commit(pair.log, 0, None)) == "UNKNOWN_MEMBER_ID"
+    assert pair.count()["items.query"] == before
+
+
 def test_the_conditions_are_the_members_version_or_the_groups(pair: Service) -> None:
     place = [(pair.log.topics.get(TOPIC), 0)]
     none = member_guard.judge_commit(pair.log.context, member_guard.Caller(GROUP), place)
