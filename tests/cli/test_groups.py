@@ -54,16 +54,17 @@ def test_a_bounded_print_commits_what_was_printed_and_no_more(run, client, topic
     assert sum(one.offset for one in client.committed_offsets(group)) == 2
 
 
-def test_ctrl_c_leaves_the_group(url, client, topic, group):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_leave_the_group(url, client, topic, group, number, code):
     command = [sys.executable, "-m", "fenceline_cli.main", "consume", topic, "--group", group, "--from", "earliest"]
     environment = {**os.environ, "FENCELINE_URL": url, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     printed = [process.stdout.readline() for _ in range(6)]  # it waits for more
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=60)
 
-    assert process.returncode == 130
+    assert process.returncode == code
     assert len(set(printed)) == 6
     assert client.group(group).members == []
     # A page that was interrupted before the next one was asked for comes again.

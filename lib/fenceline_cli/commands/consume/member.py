@@ -5,13 +5,15 @@ Rule: a page is committed after it was printed, so what was not printed comes ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
 from fenceline_cli.options import InitialPosition
-from fenceline_cli.output import CommandError
+from fenceline_cli.output import EXIT_TERMINATED, CommandError
 
 if TYPE_CHECKING:
     from fenceline.client import Client
@@ -39,23 +41,39 @@ def consume_as_member(
     """Print the share of a member of ``group``, and leave the group at the end."""
     at = initial_position(start, "--group", "'fenceline group reset' moves an empty group elsewhere")
     client.topic(topic)  # a consumer would wait for a topic to come, also where its name was mistyped
-
-    with client.consumer(
-        topic,
-        group=group,
-        start=at,
-        follow=follow,
-        isolation=isolation,
-        on_assigned=lambda some: _tell(group, "has", some),
-        on_revoked=lambda some: _tell(group, "gives up", some),
-        on_lost=lambda some: _tell(group, "lost", some),
-    ) as consumer:
+    with (
+        _ended_by_sigterm(),
+        client.consumer(
+            topic,
+            group=group,
+            start=at,
+            follow=follow,
+            isolation=isolation,
+            on_assigned=lambda some: _tell(group, "has", some),
+            on_revoked=lambda some: _tell(group, "gives up", some),
+            on_lost=lambda some: _tell(group, "lost", some),
+        ) as consumer,
+    ):
         for name, partition, records in consumer.pages():
             last = lines.show(partition, records)
             if lines.is_done:
                 if last is not None:
                     consumer.commit(name, partition, last.offset + 1)
                 return
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM leave the block by an exception, so that the group hears of the end at once."""
+
+    def end(*_: object) -> None:
+        raise typer.Exit(EXIT_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(group: str, what: str, partitions: Sequence[TopicPartition]) -> None:
