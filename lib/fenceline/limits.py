@@ -48,6 +48,10 @@ LISTED_BYTES_MAX = 16 * MIB  # the same, in bytes
 SEGMENTS_MAX = 100
 SEGMENTS_ABORTED_MAX = 20_000  # aborted transactions in one answer of segments, but for its first segment
 PRODUCER_STATES_MAX = 10_000  # in one page: its JSON has at most 2 MB
+LAG_ENTRIES_MAX = 50  # topics with totals, or subscriptions with their backlog, in one answer
+LAG_PARTITIONS_MAX = 1_000  # partitions that one such answer looks at
+READER_SEEN_MS = 60_000  # for which the last reader of a cursor is named to another one
+READER_ID_CHARS_MAX = 128
 OFFSETS_MAX = 100  # partitions in one answer of a topic's offsets
 
 SEGMENT_CACHE_BYTES = 32 * MIB

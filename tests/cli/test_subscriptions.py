@@ -6,6 +6,7 @@ import json
 import pytest
 
 from fenceline.client import Client
+from fenceline.client.reader_watch import ReaderWatch
 from fenceline.model.record import Record
 from tests.support.results import error_line, lines
 
@@ -43,7 +44,7 @@ def test_a_subscription_shows_its_backlog_and_is_moved(run, topic):
 
     moved = run("subscription", "seek", topic, "s", 4, "--yes", "--partition", 0)
     assert lines(moved) == [f"moved s on {topic}/0 mark_delete_offset=4"]
-    assert lines(run("subscription", "backlog", topic, "s"))[1] == "0\t4\t\t2"
+    assert lines(run("subscription", "backlog", topic, "s"))[1].startswith("0\t4\t\t2\t2")
     assert lines(run("subscription", "seek", topic, "s", "@1970-01-01T00:00:03Z", "--yes"))[0].endswith("=2")
     assert [line.split("=")[1] for line in lines(run("subscription", "seek", topic, "s", "latest", "--yes"))] == [
         "6",
@@ -55,11 +56,44 @@ def test_a_subscription_shows_its_backlog_and_is_moved(run, topic):
     ]
 
 
+def test_the_lag_of_subscriptions_is_shown_for_a_topic_and_for_all(run, topic):
+    run("subscription", "create", topic, "a", "--from", "earliest")
+    run("subscription", "create", topic, "b")
+    expected = [(topic, "a", 6), (topic, "b", 0)]
+    for arguments in (("list", topic, "--lag"), ("backlog", topic), ("list", "--lag")):
+        found = json.loads(run("subscription", *arguments, "--json").stdout)
+        mine = [one for one in found if one["topic"] == topic]
+        assert [(one["topic"], one["name"], one["backlog"]) for one in mine] == expected
+        assert [one["oldest_unread_at"] is None for one in mine] == [False, True]
+    header, first, second = lines(run("subscription", "backlog", topic))
+    assert header.split("\t")[:5] == ["topic", "name", "backlog", "oldest_unread_at", "owner"]
+    assert first.startswith(f"{topic}\ta\t6\t2")
+    assert second == f"{topic}\tb\t0\t\t\tfalse\t"
+    assert "--lag" in error_line(run("subscription", "list"))
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in error_line(run("subscription", "backlog", "none"))
+
+
+def test_shared_silences_the_warning_of_another_reader(run, topic, monkeypatch):
+    made = []
+
+    class Spy(ReaderWatch):
+        def __init__(self, *args, is_shared):
+            super().__init__(*args, is_shared=is_shared)
+            made.append(is_shared)
+
+    monkeypatch.setattr("fenceline.client.subscriber.ReaderWatch", Spy)
+    run("subscription", "create", topic, "s", "--from", "earliest")
+    run("consume", topic, "--subscription", "s", "--max", 1)
+    run("consume", topic, "--subscription", "s", "--max", 1, "--shared")
+    assert made == [False, True]
+    assert "--subscription" in error_line(run("consume", topic, "--shared"))
+
+
 def test_ranges_that_were_acknowledged_by_themselves_are_shown(run, url, topic):
     run("subscription", "create", topic, "s", "--from", "earliest")
     with Client(url) as client:
         client.acknowledge(topic, "s", 0, individual=[1, 3, 4])
-    assert lines(run("subscription", "backlog", topic, "s"))[1] == "0\t0\t1-1,3-4\t3"
+    assert lines(run("subscription", "backlog", topic, "s"))[1].startswith("0\t0\t1-1,3-4\t3\t2")
 
 
 def test_consuming_a_subscription_acknowledges_what_was_printed(run, topic):

@@ -39,6 +39,7 @@ def offsets(answer: Answer) -> list[int]:
 
 def cursor(partition: int = 0) -> dict[str, Any]:
     found: dict[str, Any] = call("GET", SUBSCRIPTION).json["partitions"][partition]
+    assert (found.pop("oldest_unread_at") is None) == (found["backlog"] == 0)
     return found
 
 
@@ -59,7 +60,7 @@ def test_a_subscription_is_created_shown_changed_listed_and_deleted() -> None:
     produce(3)
     created = subscribe()
     assert created.status == 201
-    at_end = {"mark_delete_offset": 3, "individually_acknowledged": [], "backlog": 0}
+    at_end = {"mark_delete_offset": 3, "individually_acknowledged": [], "backlog": 0, "oldest_unread_at": None}
     assert created.json == {
         "name": "s",
         "topic": "orders",

@@ -391,6 +391,10 @@ def play_groups(s: Session) -> None:
         s.call(f"POST {wide}/acknowledgements", {"partition": 0, "individual": [*range(start, 9_000, 6)]})
     s.call(f"GET {wide}?limit=1&start_offset=8000")
     s.run("subscription list orders --json")
+    for path in ("subscriptions?topic=orders", "subscriptions?limit=1"):
+        s.call(f"GET /v1/{path}")
+    for path in ("topics?totals=true", "topics/orders/offsets?counts=true"):
+        s.call(f"GET /v1/{path}")
     s.run("consume orders --partition 1 --from earliest --json")
     s.run("produce orders --partition 1 --json", "line\n")
     s.call("DELETE /v1/topics/orders/subscriptions/late")

@@ -280,8 +280,12 @@ class Client(ApiClient):
         session_id: str | None = None,
         max_records: int = limits.RECORDS_DEFAULT,
         ack_every_ms: int = 0,
+        shared: bool = False,
     ) -> Subscriber:
         """Return a subscriber of the records that are not acknowledged; the caller closes it. See ``Subscriber``.
+
+        Two subscribers that read one partition without a session are both shown its records. Each then warns once of
+        the other, by the logger ``fenceline`` and by the other's ``client_name``.
 
         Args:
             partitions: Left out, all. A subscriber that follows then also reads those that are added, within 60 s. With
@@ -295,6 +299,7 @@ class Client(ApiClient):
                 its ``session_id`` instead.
             ack_every_ms: Gather acknowledgements for so long, and send them together; at 0 each is a request of its
                 own. After a crash at most the records that were acknowledged within this time are shown again.
+            shared: Warn of no other subscriber, because the partitions are meant to be read by several.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -318,6 +323,7 @@ class Client(ApiClient):
             session_id=session_id if session is None else session.session_id,
             max_records=max_records,
             ack_every_ms=ack_every_ms,
+            is_shared=shared,
         )
 
     def consumer(

@@ -18,13 +18,13 @@ was not acknowledged, a program acknowledges a record after it has done the reco
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 from fenceline import errors
 from fenceline.client.acknowledger import Acknowledgements
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import check_here, public
 from fenceline.client.prefetch import Fetching
+from fenceline.client.reader_watch import ReaderWatch
 from fenceline.client.session import GIVE_BACK_MS
 from fenceline.client.topic_watch import NewPartitions
 from fenceline.client.transport import log
@@ -58,6 +58,7 @@ class Subscriber:
         session_id: str | None,
         max_records: int,
         ack_every_ms: int,
+        is_shared: bool = False,
     ) -> None:
         self._client = client
         self.topic = topic
@@ -67,8 +68,8 @@ class Subscriber:
         self._session_id = session_id
         self._is_following = is_following
         self._max_records = max_records
-        send = partial(client.acknowledge, topic, name, session_id=session_id)
-        self._acknowledgements = Acknowledgements(send, client.runtime, ack_every_ms)
+        watch = ReaderWatch(client, topic, name, client.runtime.fresh_id(), session_id, is_shared=is_shared)
+        self._acknowledgements = Acknowledgements(watch.acknowledge, client.runtime, ack_every_ms)
         self._ends: dict[int, int] = {}
         self._open = set(partitions)
         self._rest: tuple[int, Iterator[ReadRecord]] | None = None  # unread end of a page

@@ -20,7 +20,7 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.groups import reads, removal
-from fenceline.groups.group_item import GroupItem
+from fenceline.groups.group_item import NATIVE, GroupItem
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
 from fenceline.ports import Delete
@@ -48,7 +48,7 @@ def delete(context: Context, live: Live, group: str) -> None:
 
     def attempt() -> None:
         known = reads.only_group(context, group)
-        if known is None:
+        if known is None or known.is_gone:
             if not begun:
                 raise not_found(group)
             return  # deleted by an attempt that was not answered, or finished by another request
@@ -79,7 +79,7 @@ def _marked(context: Context, group: GroupItem) -> GroupItem:
 
 
 def finish(context: Context, live: Live, group: GroupItem) -> None:
-    """Delete the offsets, the items of members that waited, and at last the item of a group that is going.
+    """Delete the offsets and the items of members that waited, and at last let a group that is going be gone.
 
     Raises:
         VersionMoved: Another request finished it.
@@ -91,7 +91,11 @@ def finish(context: Context, live: Live, group: GroupItem) -> None:
             lifecycle.delete(live(topic), group.group)
     for one in reads.members(context, group.group).values():
         context.items.write([Delete(one.key, one.version or 0)])
-    context.items.write([Delete(group.key, group.version or 0)])
+    # The epoch stays: tokens and member epochs of a group that comes again must not begin anew.
+    gone = GroupItem(
+        group.group, NATIVE, group.epoch, group.assignor, is_gone=True, updated_at=context.runtime.now_ms()
+    )
+    context.items.write([replace(gone, version=group.version).put(context.runtime)])
 
 
 def _subscribed(context: Context, group: str) -> list[str]:

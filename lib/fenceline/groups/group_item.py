@@ -57,6 +57,7 @@ class GroupItem:
         target: Where each partition should be; it may lag behind the epoch (``target_epoch``).
         targeted_at: When the target was computed, in ms.
         is_going: Whether the group is being deleted.
+        is_gone: Whether it was deleted. The item is kept for its epoch, so that tokens go on if the group comes again.
         classic: What only a classic group has (``groups.classic_item``); ``None`` for a native one.
     """
 
@@ -71,12 +72,18 @@ class GroupItem:
     targeted_at: int = 0
     updated_at: int = 0
     is_going: bool = False
+    is_gone: bool = False
     classic: Mapping[str, Any] | None = None
     version: int | None = None  # None: it is not stored yet
 
     @property
     def key(self) -> ItemKey:
         return keys.group_item(self.group)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Return True if nobody should see the group: it is deleted, or about to be."""
+        return self.is_going or self.is_gone
 
     @property
     def is_behind(self) -> bool:
@@ -104,6 +111,7 @@ class GroupItem:
             "targeted_at": self.targeted_at,
             "updated_at": self.updated_at,
             "going": self.is_going,
+            "gone": self.is_gone,
             **classic,
         }
 
@@ -126,6 +134,7 @@ class GroupItem:
             targeted_at=value["targeted_at"],
             updated_at=value["updated_at"],
             is_going=value["going"],
+            is_gone=value["gone"],
             classic=value.get("classic"),
             version=item.version,
         )

@@ -341,6 +341,7 @@ class _Request:
 
     def _owned(self, group: GroupItem, member: MemberItem, *, is_join: bool) -> frozenset[Place] | None:
         """Return what the client reports to work on. A join reports nothing: a late one would release too much."""
+        # model: Groups, "a join releases nothing"
         if is_join or self._beat.owned is None or self._beat.member_epoch == 0:
             return None
         return reconcile.reported(member, group, self._beat.owned)
@@ -360,6 +361,8 @@ class _Request:
         if plan.others is None:
             plan.others = reads.members(self._context, self._group)
             plan.others.pop(self._beat.member_id, None)
+        # model: Groups, "take what no other item holds"
+        # model: Groups, "read the members after the group"
         ended = {one.member_id for one in plan.ended}
         held: set[Place] = set()
         for one in plan.others.values():
@@ -376,15 +379,17 @@ class _Request:
         changes: list[Change] = []
         if plan.group != plan.before:
             changes.append(plan.group.put(runtime))
+            # model: Groups, "a removal on the member's version"
+            # model: Groups, "a removal deletes the item"
             changes += [Delete(one.key, one.version or 0) for one in plan.ended]
             changes += [Check(keys.member_item(self._group, member_id), None) for member_id in plan.missing]
             admitted = [replace(one, epoch=plan.group.epoch, waiting=None) for one in plan.admitted]
             changes += [one.renewed(self._now_ms).put(runtime) for one in admitted]
             if plan.before.version is None and keys.ANY_GROUP not in self._context.items.get([keys.ANY_GROUP]):
                 changes.append(Put.replacing(keys.ANY_GROUP, {}, None, runtime.fresh_version))
-        elif is_taking:
+        elif is_taking:  # model: Groups, "take on the group's version"
             changes.append(Check(plan.group.key, plan.group.version))
-        if after != before or after.version is None:
+        if after != before or after.version is None:  # model: Groups, "a member on the version that was read"
             changes.append(after.put(runtime))
         if changes:
             self._context.items.write(changes)

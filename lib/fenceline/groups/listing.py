@@ -66,7 +66,7 @@ def _entries(context: Context, prefix: str, start_after: str) -> Iterator[GroupE
 def _shard(context: Context, shard: int, prefix: str, page: Sequence[Item]) -> Iterator[GroupItem]:
     """Yield the groups of a shard, of which the first page is given."""
     while page:
-        yield from (group for group in map(GroupItem.from_item, page) if not group.is_going)
+        yield from (group for group in map(GroupItem.from_item, page) if not group.is_hidden)
         if len(page) < _PAGE_GROUPS:
             return
         after = page[-1].key.sort
@@ -87,7 +87,7 @@ def get(context: Context, group: str, *, start_after: str, limit: int) -> GroupP
         Unavailable: The item store could not be asked.
     """
     known = reads.only_group(context, group)
-    if known is None or known.is_going:
+    if known is None or known.is_hidden:
         raise not_found(group)
     found = reads.members(context, group) if known.members and known.type == NATIVE else {}
     ids = [member_id for member_id in sorted(known.members) if member_id > start_after]

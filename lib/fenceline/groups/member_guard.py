@@ -146,7 +146,7 @@ def _judge_named(context: Context, caller: Caller, member: MemberRef, places: Se
     principals.judge(found.principal, principals.lasting(caller.principal), "the member")
     for topic, partition in places:
         _judge_held(found, member.member_epoch, topic, partition)
-    return [Check(found.key, found.version)]
+    return [Check(found.key, found.version)]  # model: Groups, "a commit on the member's version"
 
 
 def _judge_classic(context: Context, group: str, member: MemberRef, place: Place) -> Sequence[Check]:
@@ -170,6 +170,7 @@ def _judge_classic(context: Context, group: str, member: MemberRef, place: Place
 def _judge_held(member: MemberItem, epoch: int, topic: Incarnation, partition: int) -> None:
     """Judge one partition by the rule of KIP-1251: it was taken no later than at the epoch that the request names."""
     held = member.holds.get((topic.topic_id, partition))
+    # model: Groups, "a commit no earlier than since"
     if held is not None and held.since <= epoch <= member.epoch:
         return
     if held is None:

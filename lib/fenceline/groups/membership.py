@@ -58,7 +58,7 @@ def stand(group: GroupItem | None, member: MemberItem | None, member_id: str, ep
         raise UnknownMemberIdError(
             f"the group has no such member; stop all work, and join with member_epoch 0: member_id={member_id}"
         )
-    if epoch == member.epoch:
+    if epoch == member.epoch:  # model: Groups, "a report at the present epoch alone"
         return Standing.PRESENT
     if epoch == member.previous:
         return Standing.REPEATED
@@ -123,6 +123,8 @@ def changed(
         ended: The members that this change ends: they left, were removed, or were taken over.
         heirs: By member id, the member that takes the place of another one in the target.
     """
+    # model: Groups, "a removal lifts the epoch"
+    # model: Groups, "a leave lifts the epoch"
     epoch = max([group.epoch, *(one.epoch for one in ended)]) + 1
     target = group.target
     if heirs:
@@ -140,6 +142,7 @@ def changed(
         topics=group.topics if topics is None else topics,
         target=target,
         updated_at=now_ms,
+        is_gone=False,
     )
     if not group.is_behind and _is_same(group, result, heirs or {}):
         return replace(result, target_epoch=epoch)
@@ -174,6 +177,7 @@ def retargeted(group: GroupItem, now_ms: int) -> GroupItem:
 
     Each change of the target has an epoch of its own, so that for one partition the tokens of its holders only grow.
     """
+    # model: Groups, "a new target raises the epoch"
     return _targeted(replace(group, epoch=group.epoch + 1), now_ms)
 
 

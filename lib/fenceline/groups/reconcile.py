@@ -66,7 +66,7 @@ def released(member: MemberItem, owned: AbstractSet[Place] | None, gone: Abstrac
         owned: What the client works on; ``None``: it reported nothing, so nothing is released.
         gone: The topic ids of topics that no longer exist, of which any report releases what is asked for.
     """
-    if owned is None:
+    if owned is None:  # model: Groups, "release only what was reported"
         return member
     stopped = {place for place in member.asked if place not in owned or place[0] in gone}
     if not stopped:
@@ -114,7 +114,7 @@ def reconciled(
     topics = {**member.names, **{place[0]: names[place] for place in taken}}
     holds = {**holds, **taken}
     after = replace(member, holds=holds, names={topic_id: topics[topic_id] for topic_id in {one[0] for one in holds}})
-    if is_join or after.shown != before.shown:
+    if is_join or after.shown != before.shown:  # model: Groups, "each change of what is shown raises the epoch"
         return replace(after, epoch=epoch, previous=before.epoch)
     return after
 

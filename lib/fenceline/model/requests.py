@@ -68,6 +68,8 @@ class Acknowledgement:
 
     cumulative: int | None = None
     individual: Sequence[int] = ()
+    reader_id: str | None = None  # of who acknowledges, fresh for each reader; None: the cursor remembers no reader
+    client_name: str | None = None
 
     @property
     def highest(self) -> int:

@@ -55,6 +55,9 @@ class Offsets(Bounded):
     topic_epoch: Epoch
     access_mode: Annotated[str, OneOf("Shared", "Exclusive")]
     compaction_horizon: Offset
+    records: Annotated[int | None, LEFT_OUT] = None  # only where counts were asked for, as the two below
+    bytes: Annotated[int | None, LEFT_OUT] = None
+    last_append_at: Annotated[int | None, LEFT_OUT] = None  # ms, by the appender's clock
 
 
 @dataclass(frozen=True, slots=True)

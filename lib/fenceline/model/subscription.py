@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from fenceline.answers import INLINE, LEFT_OUT, Titled
+from fenceline.answers import INLINE, LEFT_OUT, Absent, Titled
 from fenceline.model.kinds import Offset, PartitionNumber, SubscriptionName, TopicName
 
 
@@ -56,6 +56,7 @@ class Cursor:
     mark_delete_offset: Offset
     individually_acknowledged: Sequence[tuple[Offset, Offset]]
     backlog: int
+    oldest_unread_at: Annotated[int | None, Absent(None)] = None  # ms, when the record at the mark was appended
 
 
 @Titled("Cursor")
@@ -82,6 +83,76 @@ class ShownSubscription:
     subscription: SubscriptionIncarnation
     cursors: Sequence[Cursor]
     has_more: bool
+
+
+class OtherReader(NamedTuple):
+    """Another reader that acknowledged in the same partition of a subscription lately.
+
+    Attributes:
+        client_name: As it was named; ``None`` if it gave no name.
+        seen_at: When its acknowledgement was written, in ms by the service's clock.
+    """
+
+    client_name: str | None
+    seen_at: int
+
+
+class Acknowledged(NamedTuple):
+    """The mark after an acknowledgement, and the other reader that the cursor remembers, if there is one."""
+
+    mark_delete_offset: Offset
+    other_reader: Annotated[OtherReader | None, LEFT_OUT] = None
+
+
+class LagOwner(NamedTuple):
+    """The session that owns most partitions for a subscription.
+
+    Attributes:
+        session_id: Only its beginning, if the session is another principal's.
+        partitions: How many it owns.
+    """
+
+    session_id: str
+    client_name: str | None
+    partitions: int
+
+
+class Lag(NamedTuple):
+    """How far a group is behind on a topic, over all of the topic's partitions.
+
+    Attributes:
+        backlog: How many records it has not acknowledged.
+        oldest_unread_at: When the oldest of them was appended, in ms; ``None`` without a backlog.
+    """
+
+    backlog: int
+    oldest_unread_at: int | None
+    owner: LagOwner | None
+
+
+@Titled("LaggingSubscription")
+class LaggingSubscription(NamedTuple):
+    """A subscription with its lag, which is left out where the topic has too many partitions to look at all."""
+
+    subscription: Annotated[SubscriptionEntry, INLINE]
+    lag: Annotated[Lag | None, INLINE] = None
+
+
+class Place(NamedTuple):
+    """A place in the order of topics and their subscriptions; without a name it is after all of the topic's."""
+
+    topic: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return self.topic if self.name is None else f"{self.topic}/{self.name}"
+
+
+class LaggingSubscriptions(NamedTuple):
+    """Some subscriptions, and the place after which others may follow."""
+
+    entries: Sequence[LaggingSubscription]
+    go_on_after: Place | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fenceline import limits
-from fenceline.answers import Titled
+from fenceline.answers import INLINE, LEFT_OUT, Titled
 from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model import topic_config as configs
 from fenceline.model.kinds import PartitionCount, TopicName
@@ -63,6 +63,29 @@ class Topic:
     def setting(self, name: str) -> Any:
         """Return the value of the setting ``name``, or its default if it was not set."""
         return self.settings[name]
+
+
+@Titled("TopicTotals")
+class TopicTotals(NamedTuple):
+    """What is kept of a topic, over all of its partitions.
+
+    Attributes:
+        records, bytes: The sums of its partitions' counts; see ``read.counts``.
+        last_append_at: The latest of its partitions', in ms; ``None`` if nothing is kept.
+        exclusive_partitions: How many partitions take records of one session only.
+    """
+
+    records: int
+    bytes: int
+    last_append_at: int | None
+    exclusive_partitions: int
+
+
+class ListedTopic(NamedTuple):
+    """A topic, as a listing has it; without totals where they were not asked for, or need too many looks."""
+
+    topic: Annotated[Topic, INLINE]
+    totals: Annotated[TopicTotals | None, LEFT_OUT] = None
 
 
 def unknown_topic(name: str) -> UnknownTopicOrPartitionError:

@@ -10,12 +10,14 @@ Not here: pages of records (``reader``), and lists of segments (``segments``).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail, verified_tail, verified_tails
 from fenceline.model.results import Offsets, PartitionList
 from fenceline.model.topic import Topic
+from fenceline.read.counts import counts_of
 from fenceline.read.time_search import find_timestamp
 
 T = TypeVar("T")
@@ -41,6 +43,15 @@ def read_offset_at(partition: Partition, timestamp: int) -> tuple[int, int] | No
 def list_offsets(topic: Topic, partitions: Sequence[Partition]) -> PartitionList[Offsets]:
     """Return the offsets of consecutive partitions of one incarnation, their items read together."""
     return _listed(topic, partitions, verified_tails(partitions, _offsets))
+
+
+def list_counts(topic: Topic, partitions: Sequence[Partition]) -> PartitionList[Offsets]:
+    """Return the result of ``list_offsets`` with the counts of each partition; see ``counts``."""
+
+    def counted(partition: Partition, tail: Tail) -> Offsets:
+        return replace(_offsets(partition, tail), **counts_of(partition, tail)._asdict())
+
+    return _listed(topic, partitions, verified_tails(partitions, counted))
 
 
 def list_offsets_at(topic: Topic, partitions: Sequence[Partition], timestamp: int) -> PartitionList[OffsetAt]:

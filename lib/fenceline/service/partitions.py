@@ -83,11 +83,18 @@ class PartitionRequests:
 
         return self._resolver.with_partition(topic, partition, lambda found: read_offset_at(found, timestamp))
 
-    def list_offsets(self, topic: str, *, start_partition: int = 0, limit: int) -> PartitionList[Offsets]:
-        """Return ``offsets`` of up to ``limit`` partitions, from ``start_partition`` on."""
-        from fenceline.read.offsets import list_offsets
+    def list_offsets(
+        self, topic: str, *, start_partition: int = 0, limit: int, has_counts: bool = False
+    ) -> PartitionList[Offsets]:
+        """Return ``offsets`` of up to ``limit`` partitions, from ``start_partition`` on.
 
-        return self._resolver.with_partitions(topic, range(start_partition, start_partition + limit), list_offsets)
+        Args:
+            has_counts: Also how much is kept of each, for at most two headers more a partition; see ``read.counts``.
+        """
+        from fenceline.read.offsets import list_counts, list_offsets
+
+        use = list_counts if has_counts else list_offsets
+        return self._resolver.with_partitions(topic, range(start_partition, start_partition + limit), use)
 
     def list_offsets_at(
         self, topic: str, timestamp: int, *, start_partition: int = 0, limit: int

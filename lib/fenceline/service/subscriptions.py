@@ -22,7 +22,16 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
 from fenceline.model.requests import Acknowledgement, MemberRef, ReadRequest
 from fenceline.model.results import Page
-from fenceline.model.subscription import CommittedOffset, ShownSubscription, SubscriptionIncarnation
+from fenceline.model.subscription import (
+    Acknowledged,
+    CommittedOffset,
+    Lag,
+    LaggingSubscriptions,
+    Place,
+    ShownSubscription,
+    SubscriptionIncarnation,
+)
+from fenceline.model.topic import Topic
 from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations
 from fenceline.subscriptions import committed_offsets, cursors, group_offsets, lifecycle
@@ -117,6 +126,36 @@ class Subscriptions:
             lambda: cursors.list_subscriptions(self.live(topic), start_after=start_after, limit=limit)
         )
 
+    def list_lag(
+        self,
+        *,
+        topic: str | None = None,
+        start_after: Place | None = None,
+        limit: int = limits.LAG_ENTRIES_MAX,
+        principal: str = "",
+    ) -> LaggingSubscriptions:
+        """Return subscriptions of all topics, or of one, each with its lag; see ``service.lag``.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+        """
+        from fenceline.service import lag  # Only a request for it pays for loading it.
+
+        def live_of(known: Topic) -> LiveTopic:
+            return LiveTopic(self._context, known, partial(self._resolver.partition, known), self._announce)
+
+        def use() -> LaggingSubscriptions:
+            only = None if topic is None else self.live(topic).topic
+            return lag.page(self._context, live_of, only, start_after, limit, principal)
+
+        return in_incarnations(use)
+
+    def lag_of(self, topic: str, name: str, *, principal: str = "") -> Lag | None:
+        """Return the lag of a group on a topic; see ``service.lag.lag_of``."""
+        from fenceline.service import lag
+
+        return in_incarnations(lambda: lag.lag_of(self.live(topic), name, principal))
+
     def get(
         self,
         topic: str,
@@ -183,10 +222,27 @@ class Subscriptions:
         member: MemberRef | None = None,
         principal: str = "",
     ) -> int:
-        """Acknowledge records, and return the new mark; see ``cursors.acknowledge``."""
+        """Acknowledge records, and return the new mark; see ``acknowledged``."""
+        found = self.acknowledged(
+            topic, partition, name, request, session_id=session_id, member=member, principal=principal
+        )
+        return found.mark_delete_offset
+
+    def acknowledged(
+        self,
+        topic: str,
+        partition: int,
+        name: str,
+        request: Acknowledgement,
+        *,
+        session_id: str | None = None,
+        member: MemberRef | None = None,
+        principal: str = "",
+    ) -> Acknowledged:
+        """Acknowledge records, and look who else does; see ``cursors.acknowledge``."""
         caller = Caller(name, session_id, member, principal)
 
-        def use() -> int:
+        def use() -> Acknowledged:
             live = self.live(topic)
             judge = partial(self._judge, caller, live, partition)
             return cursors.acknowledge(live, partition, name, request, judge)

@@ -7,14 +7,15 @@ Not here: the topic's items (``log.topics``), and the end of a deleted topic's p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fenceline import limits
-from fenceline.errors import OutcomeUnknownError, RetryError
+from fenceline.errors import OutcomeUnknownError, RetryError, UnknownTopicOrPartitionError
 from fenceline.log import topics
 from fenceline.log.context import Context
 from fenceline.log.topic_item import TopicItem
-from fenceline.model.topic import Topic
+from fenceline.model.topic import ListedTopic, Topic, TopicTotals
 from fenceline.service.resolver import PartitionResolver, translated
 
 
@@ -48,6 +49,39 @@ class Topics:
     ) -> tuple[Sequence[Topic], bool]:
         """Return topics in byte order of their names, and whether there are more."""
         return topics.list_topics(self._context, prefix=prefix, start_after=start_after, limit=limit)
+
+    def list_totals(
+        self, *, prefix: str = "", start_after: str = "", limit: int = limits.LAG_ENTRIES_MAX
+    ) -> tuple[Sequence[ListedTopic], bool]:
+        """Return topics as ``list`` does, each with what is kept of it.
+
+        All topics of an answer have at most 1,000 partitions together, so that it has an end. A topic of more has no
+        totals.
+
+        Raises:
+            CorruptLogError: The log of a partition is damaged.
+            StoreUnavailableError: A store could not be asked.
+        """
+        found, has_more = self.list(prefix=prefix, start_after=start_after, limit=limit)
+        listed: list[ListedTopic] = []
+        looks = limits.LAG_PARTITIONS_MAX
+        for topic in found:
+            if topic.partitions > limits.LAG_PARTITIONS_MAX:
+                listed.append(ListedTopic(topic))
+                continue
+            looks -= topic.partitions
+            if looks < 0:
+                return listed, True
+            with suppress(UnknownTopicOrPartitionError):  # deleted since it was listed
+                listed.append(ListedTopic(topic, self._totals(topic)))
+        return listed, has_more
+
+    def _totals(self, topic: Topic) -> TopicTotals:
+        from fenceline.read.counts import totals_of
+        from fenceline.read.offsets import list_counts
+
+        found = self._resolver.with_partitions(topic.name, range(topic.partitions), list_counts)
+        return totals_of(offsets for _, offsets in found.partitions)
 
     @translated
     def get(self, name: str) -> Topic:

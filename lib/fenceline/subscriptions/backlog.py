@@ -17,7 +17,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail, check_read
 from fenceline.read.aborted import Outcomes
 from fenceline.read.offset_ranges import Acknowledged
-from fenceline.read.time_search import base_of
+from fenceline.read.time_search import base_of, metadata_of
 
 _SLIDES_MAX = 16
 
@@ -84,6 +84,17 @@ def count(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledge
     if records == end - mark:
         return records - acknowledged.count
     return records - _Counter(partition, tail).records_in(acknowledged)
+
+
+def oldest_at(partition: Partition, tail: Tail, mark: int) -> int | None:
+    """Return when the record at ``mark`` was appended, in ms by its appender's clock; ``None`` if none follows.
+
+    Raises:
+        CorruptLogError, Unavailable: As ``metadata_of``.
+    """
+    if mark >= tail.state.data_next:
+        return None
+    return metadata_of(partition, base_of(partition, mark)).appended_at
 
 
 class _Counter:

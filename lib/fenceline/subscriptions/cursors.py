@@ -24,14 +24,14 @@ from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model import topic as model_topic
 from fenceline.model.requests import Acknowledgement
-from fenceline.model.subscription import Cursor, ShownSubscription
+from fenceline.model.subscription import Acknowledged, Cursor, OtherReader, ShownSubscription
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Check
 from fenceline.read.offset_ranges import ranges_of
 from fenceline.read.time_search import find_timestamp
 from fenceline.subscriptions import backlog, cursor_store
 from fenceline.subscriptions.cursor_store import StoredCursor
-from fenceline.subscriptions.items import CursorItem, SubscriptionItem, subscription_from_item
+from fenceline.subscriptions.items import CursorItem, LastReader, SubscriptionItem, subscription_from_item
 
 Guard: TypeAlias = Callable[[Topic, int, str, "str | None", str], Sequence[Check]]
 """A judge of (topic, partition, group, session_id, principal): it raises, or returns the conditions of the write."""
@@ -103,7 +103,8 @@ def _shown_cursor(partition: Partition, stored: StoredCursor, start_offset: int)
     mark = backlog.slid(partition, tail, stored.cursor.mark, stored.cursor.acknowledged)
     acknowledged = stored.cursor.acknowledged.from_(mark)
     left = backlog.count(partition, tail, mark, acknowledged)
-    return Cursor(partition.partition, mark, acknowledged.from_(start_offset).ranges, left)
+    oldest_at = backlog.oldest_at(partition, tail, mark) if left else None
+    return Cursor(partition.partition, mark, acknowledged.from_(start_offset).ranges, left, oldest_at)
 
 
 def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tuple[list[SubscriptionItem], bool]:
@@ -134,16 +135,19 @@ def acknowledge(
     name: str,
     request: Acknowledgement,
     judge: Callable[[], Sequence[Check]],
-) -> int:
-    """Acknowledge, and return the mark after it.
+) -> Acknowledged:
+    """Acknowledge, and return the mark after it, and the other reader that the cursor remembers.
 
     Raises:
         OffsetOutOfRangeError: An offset lies at or beyond the next offset. Nothing was acknowledged.
         UnknownSubscriptionError: There is none. Nothing was acknowledged.
     """
-    partition = live.partition(number)
+    partition, other = live.partition(number), None
 
     def moved(stored: StoredCursor, tail: Tail) -> CursorItem | None:
+        nonlocal other
+        now_ms = live.context.runtime.now_ms()
+        other = other_reader(stored.cursor.reader, request.reader_id, now_ms)
         if request.highest >= tail.bounds.next_offset:
             raise out_of_range(request.highest, tail.bounds)
         cursor = acknowledged(stored.cursor, request, tail.bounds.log_start_offset)
@@ -152,11 +156,25 @@ def acknowledge(
         if mark == before and cursor.acknowledged == stored.cursor.acknowledged:
             return None
         cursor = replace(cursor, mark=mark, acknowledged=cursor.acknowledged.from_(mark), is_set=True)
+        if request.reader_id is not None:
+            cursor = replace(cursor, reader=LastReader(request.reader_id, request.client_name, now_ms))
         if stored.cursor.pending:  # a mark that slides by itself is no commit that was sent
             before = backlog.slid(partition, tail, stored.cursor.mark, stored.cursor.acknowledged)
         return cursor.numbered() if mark > before else cursor
 
-    return _move(live, number, name, judge, moved)
+    mark = _move(live, number, name, judge, moved)
+    return Acknowledged(mark, other)
+
+
+def other_reader(last: LastReader | None, reader_id: str | None, now_ms: int) -> OtherReader | None:
+    """Return the last reader of a cursor, if it is another one than ``reader_id`` and was there lately.
+
+    It is read with the cursor and written with it, so that it costs no store call. A wrong clock costs a warning that
+    is missing, or needless.
+    """
+    if last is None or reader_id in (None, last.reader_id) or abs(now_ms - last.at) > limits.READER_SEEN_MS:
+        return None
+    return OtherReader(last.client_name, last.at)
 
 
 def seek(

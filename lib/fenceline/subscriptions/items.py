@@ -98,6 +98,14 @@ def subscription_from_item(item: Item) -> SubscriptionItem:
     )
 
 
+class LastReader(NamedTuple):
+    """The reader that moved a cursor last, by an acknowledgement that named it."""
+
+    reader_id: str
+    client_name: str | None
+    at: int  # ms, the service's clock
+
+
 class PendingOffset(NamedTuple):
     """An offset that an open transaction has sent, and whose effect the transaction's outcome decides."""
 
@@ -120,6 +128,7 @@ class CursorItem:
         pending: Offsets of open transactions, by producer id. Nothing else depends on them (I14).
         more: Members that this version does not know, kept unchanged.
         cache: The part that concerns other regions.
+        reader: Who acknowledged last, so that a second reader can be told. It decides nothing, and does not travel.
     """
 
     mark: int = 0  # everything below it is acknowledged
@@ -131,6 +140,7 @@ class CursorItem:
     pending: Mapping[int, PendingOffset] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     cache: SnapshotCache = snapshot_cache.NOTHING
+    reader: LastReader | None = None
 
     def numbered(self) -> CursorItem:
         """Return the cursor with one more commit sent to it, which is in force at once."""
@@ -196,7 +206,10 @@ class Chunk:
     version: int | None = None  # the version of its item; None: still to be made
 
 
-_CURSOR = ("mark", "metadata", "sent", "settled", "is_set", "pending", "ranges", "chunks", *snapshot_cache.MEMBERS)
+_CURSOR = (
+    *("mark", "metadata", "sent", "settled", "is_set", "pending", "ranges", "chunks", "reader"),
+    *snapshot_cache.MEMBERS,
+)
 
 
 def cursor_to_value(cursor: CursorItem, chunks: Sequence[Chunk]) -> dict[str, Any]:
@@ -212,11 +225,13 @@ def cursor_to_value(cursor: CursorItem, chunks: Sequence[Chunk]) -> dict[str, An
         "ranges": b"" if chunks else pack(cursor.acknowledged),
         "chunks": [chunk.chunk_id for chunk in chunks],
         **snapshot_cache.to_value(cursor.cache),
+        **({} if cursor.reader is None else {"reader": list(cursor.reader)}),
     }
 
 
 def cursor_from_value(value: Mapping[str, Any], chunks: Sequence[Chunk]) -> CursorItem:
     """Return the cursor that ``value`` describes together with its chunks, which come in its order."""
+    reader = value.get("reader")
     acknowledged = unpack(value["ranges"])
     if chunks:
         starts = tuple(chain.from_iterable(chunk.ranges.starts for chunk in chunks))
@@ -232,6 +247,7 @@ def cursor_from_value(value: Mapping[str, Any], chunks: Sequence[Chunk]) -> Curs
         {int(producer_id): PendingOffset(*one) for producer_id, one in value["pending"].items()},
         {member: kept for member, kept in value.items() if member not in _CURSOR},
         snapshot_cache.from_value(value),
+        None if reader is None else LastReader(*reader),
     )
 
 

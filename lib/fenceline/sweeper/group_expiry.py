@@ -65,7 +65,8 @@ def _sweep_group(context: Context, live: Live, group: GroupItem, *, now_ms: int,
         if one.member_id not in group.members and now_ms - one.expires_at >= limits.MEMBER_LEFT_MS:
             context.items.write([Delete(one.key, one.version or 0)])
             budget.items += 1
-    if not group.members and now_ms - group.updated_at >= limits.GROUP_MS and not _has_offsets(context, group):
+    is_old = not group.members and now_ms - group.updated_at >= limits.GROUP_MS
+    if is_old and (group.is_gone or not _has_offsets(context, group)):
         context.items.write([Delete(group.key, group.version or 0)])
         budget.items += 1
 

@@ -56,12 +56,20 @@ def list_groups(
     """
     with connect(url) as client:
         found = client.groups(prefix=prefix, state=state)
-        lags = {one.group: _lag(_marks(client, one.group, one.topics)) for one in found} if lag else {}
+        lags = _lags(client) if lag else {}
     if as_json:
-        print_json([{**asdict(one), **({"lag": lags[one.group]} if lag else {})} for one in found])
+        print_json([{**asdict(one), **({"lag": lags.get(one.group, 0)} if lag else {})} for one in found])
         return
     rows = [
-        (one.group, one.type, one.state, one.member_count, one.epoch, ",".join(one.topics), *_lag_of(lags, one.group))
+        (
+            one.group,
+            one.type,
+            one.state,
+            one.member_count,
+            one.epoch,
+            ",".join(one.topics),
+            *([_shown(lags.get(one.group, 0))] if lag else []),
+        )
         for one in found
     ]
     print_rows((*LIST_COLUMNS, "lag") if lag else LIST_COLUMNS, rows)
@@ -244,8 +252,17 @@ def _lag(marks: Marks) -> int:
     return sum(left for _, left in marks.values())
 
 
-def _lag_of(lags: Mapping[str, int], group: str) -> Sequence[int]:
-    return [lags[group]] if group in lags else []
+def _lags(client: Client) -> Mapping[str, int | None]:
+    """Return the lag of each subscription's name over all topics; ``None`` where a topic has too many partitions."""
+    lags: dict[str, int | None] = {}
+    for one in client.lag():
+        name, before = one.subscription.name, lags.get(one.subscription.name, 0)
+        lags[name] = None if one.lag is None or before is None else before + one.lag.backlog
+    return lags
+
+
+def _shown(lag: int | None) -> int | str:
+    return "" if lag is None else lag
 
 
 def _show(page: GroupPage, marks: Marks, *, as_json: bool, is_again: bool) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fenceline.model.subscription import Lag
 from fenceline_cli import positions
 from fenceline_cli.moves import move_of, show_moves
 from fenceline_cli.options import (
@@ -20,7 +21,10 @@ from fenceline_cli.options import (
     connect,
     partitions_of,
 )
-from fenceline_cli.output import print_json, print_rows
+from fenceline_cli.output import CommandError, print_json, print_rows, utc
+
+if TYPE_CHECKING:
+    from fenceline.model.subscription import LaggingSubscription
 
 app = typer.Typer(
     name="subscription",
@@ -32,7 +36,8 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's name.")]
 
 LIST_COLUMNS = ("name", "replicate_subscription_state", "active_region")
-CURSOR_COLUMNS = ("partition", "mark_delete_offset", "individually_acknowledged", "backlog")
+LAG_COLUMNS = ("topic", "name", "backlog", "oldest_unread_at", "owner", *LIST_COLUMNS[1:])
+CURSOR_COLUMNS = ("partition", "mark_delete_offset", "individually_acknowledged", "backlog", "oldest_unread_at")
 
 
 @app.command(
@@ -71,9 +76,34 @@ def create(
     typer.echo(f"subscribed {name} to {topic} mark_delete_offsets={marks}")
 
 
-@app.command("list", epilog="Example: fenceline subscription list orders")
-def list_subscriptions(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """List the subscriptions of a topic; active_region is where the consumers of one should read, if that was set."""
+@app.command(
+    "list",
+    epilog="Example: fenceline subscription list orders\n\n"
+    "Example: fenceline subscription list --lag   (of all topics)",
+)
+def list_subscriptions(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; left out with --lag, all topics.")
+    ] = None,
+    lag: Annotated[
+        bool,
+        typer.Option(
+            "--lag",
+            help="Show how many records each has not acknowledged, when the oldest was appended, and the owner.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """List the subscriptions of a topic; active_region is where the consumers of one should read, if that was set.
+
+    With --lag, a topic of more than 1,000 partitions shows no lag: ask for one subscription by its name.
+    """
+    if lag:
+        _list_lag(topic, url, as_json=as_json)
+        return
+    if topic is None:
+        raise CommandError("name a TOPIC, or give --lag, which lists those of all topics")
     with connect(url) as client:
         found = client.subscriptions(topic)
     if as_json:
@@ -83,9 +113,51 @@ def list_subscriptions(topic: TopicName, as_json: AsJson = False, url: Url = DEF
     print_rows(LIST_COLUMNS, rows)
 
 
-@app.command(epilog="Example: fenceline subscription backlog orders billing --json")
-def backlog(topic: TopicName, name: Name, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """Show a subscription's mark in each partition, and how many records it has not acknowledged."""
+def _list_lag(topic: str | None, url: str, *, as_json: bool) -> None:
+    with connect(url) as client:
+        found = list(client.lag(topic))
+    if as_json:
+        print_json([_lag_entry(one) for one in found])
+        return
+    print_rows(LAG_COLUMNS, [_lag_row(one) for one in found])
+
+
+def _lag_entry(one: LaggingSubscription) -> dict[str, Any]:
+    entry, lag = one
+    known = dict.fromkeys(Lag._fields) if lag is None else lag._asdict()
+    owner = None if lag is None or lag.owner is None else lag.owner._asdict()
+    return {**{name: getattr(entry, name) for name in ("topic", *LIST_COLUMNS)}, **known, "owner": owner}
+
+
+def _lag_row(one: LaggingSubscription) -> tuple[object, ...]:
+    entry, lag = one
+    known: tuple[object, ...] = ("", "", "")
+    if lag is not None:
+        owner = "" if lag.owner is None else lag.owner.client_name or lag.owner.session_id
+        known = (lag.backlog, "" if lag.oldest_unread_at is None else utc(lag.oldest_unread_at), owner)
+    is_replicated = str(entry.replicate_subscription_state).lower()
+    return (entry.topic, entry.name, *known, is_replicated, entry.active_region or "")
+
+
+@app.command(
+    epilog="Example: fenceline subscription backlog orders billing --json\n\n"
+    "Example: fenceline subscription backlog orders   (of all its subscriptions)"
+)
+def backlog(
+    topic: TopicName,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The subscription's name; left out, all of the topic's.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Show a subscription's mark in each partition, and how many records it has not acknowledged.
+
+    Without a name it shows each subscription of the topic in one line, as list --lag does.
+    """
+    if name is None:
+        _list_lag(topic, url, as_json=as_json)
+        return
     with connect(url) as client:
         found = client.subscription(topic, name)
     if as_json:
@@ -97,6 +169,7 @@ def backlog(topic: TopicName, name: Name, as_json: AsJson = False, url: Url = DE
             cursor.mark_delete_offset,
             ",".join(f"{start}-{end - 1}" for start, end in cursor.individually_acknowledged),
             cursor.backlog,
+            "" if cursor.oldest_unread_at is None else utc(cursor.oldest_unread_at),
         )
         for cursor in found.partitions
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fenceline import limits
+from fenceline.model.topic import ListedTopic
 from fenceline_http import media_types, responses
 from fenceline_http.operations.about import About, Health, Links
 from fenceline_http.operations.admin import TopicList, Trimmed
@@ -11,9 +13,8 @@ from fenceline_http.operations.replication import SkippedGap, StartedSnapshot
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
-    from fenceline_http.operations.admin import NewTopic, TopicChange, Trim
+    from fenceline_http.operations.admin import NewTopic, TopicChange, TopicListing, Trim
     from fenceline_http.operations.replication import GapSkip, ReplicationPage
-    from fenceline_http.operations.shared import Listing
     from fenceline_http.request import Request
 
 
@@ -27,9 +28,14 @@ def create_topic(request: Request, wanted: NewTopic) -> Response:
     return responses.json(created, 201)
 
 
-def list_topics(request: Request, wanted: Listing) -> Response:
-    topics, has_more = request.log.topics.list(prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit)
-    return responses.listed(TopicList(topics, has_more))
+def list_topics(request: Request, wanted: TopicListing) -> Response:
+    where = {"prefix": wanted.prefix, "start_after": wanted.start_after}
+    if wanted.totals:
+        limit = min(wanted.limit or limits.LAG_ENTRIES_MAX, limits.LAG_ENTRIES_MAX)
+        return responses.listed(TopicList(*request.log.topics.list_totals(**where, limit=limit)))
+    limit = limits.LIST_DEFAULT if wanted.limit is None else wanted.limit
+    topics, has_more = request.log.topics.list(**where, limit=limit)
+    return responses.listed(TopicList(list(map(ListedTopic, topics)), has_more))
 
 
 def show_topic(request: Request) -> Response:

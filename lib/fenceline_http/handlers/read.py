@@ -116,7 +116,7 @@ def topic_offsets(request: Request, wanted: TopicOffsets) -> Response:
     if wanted.timestamp is not None:
         return _topic_offsets_at(request, wanted.timestamp, wanted)
     listed = request.log.partitions.list_offsets(
-        request.topic, start_partition=wanted.start_partition, limit=wanted.limit
+        request.topic, start_partition=wanted.start_partition, limit=wanted.limit, has_counts=wanted.counts
     )
     entries = [OffsetsOfPartition(*one) for one in listed.partitions]
     return responses.json(OffsetsOfPartitions(listed.topic_id, entries, listed.has_more))

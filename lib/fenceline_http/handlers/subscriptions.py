@@ -10,7 +10,7 @@ from fenceline.model.requests import Acknowledgement, Heartbeat, OwnedPartitions
 from fenceline.model.subscription import CommittedOffset, CursorPart, SubscriptionPage
 from fenceline_http import record_page, responses
 from fenceline_http.operations.groups import GroupList
-from fenceline_http.operations.subscriptions import GroupOffsets, MarkAnswer, SubscriptionList
+from fenceline_http.operations.subscriptions import GroupOffsets, LagList, MarkAnswer, SubscriptionList
 from fenceline_http.responses import Response
 from fenceline_http.value_kinds import GROUP, LEGAL_GROUP, MEMBER_ID, WANTED_GROUP
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         AcknowledgementBody,
         Commit,
         CommittedQuery,
+        LagQuery,
         PartitionPage,
         ReadSubscription,
         SeekBody,
@@ -141,7 +142,8 @@ def acknowledge(request: Request, wanted: AcknowledgementBody) -> Response:
         acknowledged = Acknowledgement(wanted.cumulative)
     else:
         acknowledged = Acknowledgement(individual=wanted.individual)
-    mark = request.log.subscriptions.acknowledge(
+    acknowledged = replace(acknowledged, reader_id=wanted.reader_id, client_name=wanted.client_name)
+    answer = request.log.subscriptions.acknowledged(
         request.topic,
         wanted.partition,
         _subscription(request),
@@ -150,7 +152,15 @@ def acknowledge(request: Request, wanted: AcknowledgementBody) -> Response:
         member=wanted.member,
         principal=request.principal,
     )
-    return responses.json(MarkAnswer(mark))
+    return responses.json(answer)
+
+
+def list_lag(request: Request, wanted: LagQuery) -> Response:
+    found, go_on_after = request.log.subscriptions.list_lag(
+        topic=wanted.topic, start_after=wanted.start_after, limit=wanted.limit, principal=request.principal
+    )
+    is_end = go_on_after is None
+    return responses.json(LagList(found, not is_end, None if is_end else str(go_on_after)))
 
 
 def seek(request: Request, wanted: SeekBody) -> Response:

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from fenceline import limits
 from fenceline.answers import Titled
 from fenceline.model.kinds import Offset, PartitionCount, RegionName, TopicName
-from fenceline.model.topic import Topic
+from fenceline.model.topic import ListedTopic, Topic
 from fenceline.model.topic_config import NAMES
 from fenceline_http.json_schema import Named, Schema, nullable, of_type
 from fenceline_http.operations import about, replication
-from fenceline_http.operations.shared import KNOWN, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES, Listing
-from fenceline_http.request_schema import Body, Members, Nothing, optional, required
+from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
+from fenceline_http.request_schema import Body, Members, Nothing, Query, optional, required
 from fenceline_http.route import Route
-from fenceline_http.value_kinds import TEXT, Kind, integer, list_of, refuse
+from fenceline_http.value_kinds import FLAG, TEXT, Kind, integer, list_of, refuse, size
 
 # Topics
 
@@ -68,6 +68,20 @@ class TopicChange(_Settings, Body, is_optional=True):
     """What to change of a topic."""
 
 
+class TopicListing(Query):
+    """A part of the topics by name."""
+
+    prefix: str = optional(TEXT, "Only names that begin with this.", default="")
+    start_after: str = optional(TEXT, "Continue after this name.", default="")
+    totals: bool = optional(
+        FLAG, f"Whether each topic has `totals`; `limit` is then {limits.LAG_ENTRIES_MAX} at most.", default=False
+    )
+    limit: int | None = optional(
+        size(limits.LIST_DEFAULT, limits.LIST_MAX),
+        f"{LIMIT_TEXT} The default is {limits.LIST_DEFAULT}, and {limits.LAG_ENTRIES_MAX} with `totals`.",
+    )
+
+
 class Trim(Body):
     """Where a partition is to begin."""
 
@@ -81,7 +95,7 @@ class Trim(Body):
 class TopicList(NamedTuple):
     """Some topics, by name."""
 
-    topics: Sequence[Topic]
+    topics: Sequence[ListedTopic]
     has_more: bool
 
 
@@ -115,8 +129,8 @@ ROUTES = (
         tag="Topics",
         summary="List topics by name",
         description="Lists topics in byte order of their names. Where `has_more` is true, continue with `start_after`.",
-        takes=Listing,
-        answers={200: TopicList([_EXAMPLE], has_more=False)},
+        takes=TopicListing,
+        answers={200: TopicList([ListedTopic(_EXAMPLE)], has_more=False)},
         codes=STORES,
         query={"prefix": "ord"},
     ),

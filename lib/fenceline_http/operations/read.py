@@ -131,6 +131,7 @@ class TopicOffsets(_Partitions):
     """The offsets of a topic's partitions."""
 
     timestamp: int | None = unshown(integer())  # `TopicOffsetsForTime`
+    counts: bool = optional(FLAG, "Whether each partition has `records`, `bytes` and `last_append_at`.", default=False)
 
 
 class OffsetForTime(Query):

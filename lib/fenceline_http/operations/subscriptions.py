@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from fenceline import limits
-from fenceline.answers import Titled
+from fenceline.answers import LEFT_OUT, Stated, Titled
 from fenceline.errors import InvalidRequestError
-from fenceline.model.kinds import Offset
-from fenceline.model.subscription import CommittedOffset, Cursor, CursorPart, SubscriptionEntry, SubscriptionPage
+from fenceline.model.kinds import ClientName, Offset
+from fenceline.model.subscription import (
+    Acknowledged,
+    CommittedOffset,
+    Cursor,
+    CursorPart,
+    Lag,
+    LaggingSubscription,
+    Place,
+    SubscriptionEntry,
+    SubscriptionPage,
+)
+from fenceline_http.json_schema import of_type
 from fenceline_http.operations import groups
 from fenceline_http.operations.groups import GROUP_PATH
 from fenceline_http.operations.shared import (
@@ -36,6 +47,7 @@ from fenceline_http.route import Route
 from fenceline_http.value_kinds import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
 
 _PLACE = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})", re.ASCII)
+_AFTER = re.compile(r"([A-Za-z0-9._-]{1,249})(?:/([A-Za-z0-9._-]{1,249}))?", re.ASCII)
 
 
 # Subscriptions
@@ -82,6 +94,31 @@ class ReadSubscription(OfMember, PageQuery):
     identity: bool = optional(FLAG, IDENTITY_TEXT, default=False)
 
 
+_READER_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.READER_ID_CHARS_MAX}}}", re.ASCII)
+
+
+def _reader_id(value: Any, field: str) -> str:
+    text = TEXT.of_json(value, field)
+    if not _READER_ID.fullmatch(text):
+        refuse(field, f"1 to {limits.READER_ID_CHARS_MAX} of A-Z a-z 0-9 . _ -")
+    return text
+
+
+def _client_name(value: Any, field: str) -> str:
+    from fenceline.access.session_item import check_client_name  # Only a request that has one pays for loading it.
+
+    text = TEXT.of_json(value, field)
+    check_client_name(text)
+    return text
+
+
+READER_ID = Kind(
+    _reader_id,
+    {"type": "string", "minLength": 1, "maxLength": limits.READER_ID_CHARS_MAX, "pattern": "^[A-Za-z0-9._-]+$"},
+)
+CLIENT_NAME = Kind(_client_name, of_type(ClientName))
+
+
 @Titled("Acknowledgement")
 class AcknowledgementBody(OfMember, Body):
     """Records to acknowledge in one partition."""
@@ -92,6 +129,10 @@ class AcknowledgementBody(OfMember, Body):
         list_of(integer(), 1, limits.ACKNOWLEDGED_PER_REQUEST_MAX, of="offsets")
     )
     session_id: str | None = optional(TEXT)
+    reader_id: str | None = optional(
+        READER_ID, "The id of the reader, fresh for each one. The answer names another reader of the partition."
+    )
+    client_name: str | None = optional(CLIENT_NAME, "The name that the answer to another reader gives.")
 
     def check(self) -> None:
         super().check()
@@ -153,7 +194,41 @@ class CommittedQuery(Query):
             refuse("partition", "left out without a topic")
 
 
+# Lag
+
+
+def _after(text: str, field: str) -> Place | None:
+    if not text:
+        return None
+    found = _AFTER.fullmatch(text)
+    if found is None:
+        refuse(field, "a topic, or a topic and a subscription, as in orders/billing")
+    return Place(found[1], found[2])
+
+
+class LagQuery(Query):
+    """Some subscriptions, with their lag."""
+
+    topic: str | None = optional(TEXT, "Only subscriptions of this topic.")
+    start_after: Place | None = optional(
+        Kind(_after, {"type": "string", "pattern": r"^([A-Za-z0-9._-]{1,249}(/[A-Za-z0-9._-]{1,249})?)?$"}),
+        "Continue after this place, which is the last answer's `go_on_after`.",
+    )
+    limit: int = optional(
+        size(limits.LAG_ENTRIES_MAX, limits.LAG_ENTRIES_MAX), LIMIT_TEXT, default=limits.LAG_ENTRIES_MAX
+    )
+
+
 # Answers
+
+
+@Titled("LaggingSubscriptions")
+class LagList(NamedTuple):
+    """Some subscriptions with their lag, by topic and name."""
+
+    subscriptions: Annotated[Sequence[LaggingSubscription], Stated(maxItems=limits.LAG_ENTRIES_MAX)]
+    has_more: bool
+    go_on_after: Annotated[str | None, LEFT_OUT] = None
 
 
 @Titled("Subscriptions")
@@ -182,6 +257,20 @@ _ENTRY = SubscriptionEntry("billing", "orders", replicate_subscription_state=Fal
 _EXAMPLE = SubscriptionPage(_ENTRY, [CursorPart(Cursor(0, 0, [], 1))], has_more=False)
 
 ROUTES = (
+    Route(
+        "GET",
+        "/v1/subscriptions",
+        "subscriptions.list_lag",
+        operation="listLag",
+        tag="Subscriptions",
+        summary="List subscriptions of all topics, with their lag",
+        description="Lists subscriptions by topic and name, each with how far it is behind. Where `has_more` is true, "
+        "continue with `go_on_after`.",
+        takes=LagQuery,
+        answers={200: LagList([LaggingSubscription(_ENTRY, Lag(0, None, None))], has_more=False)},
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        query={"topic": "orders"},
+    ),
     Route(
         "GET",
         f"{TOPIC}/subscriptions",
@@ -264,7 +353,7 @@ ROUTES = (
         description="Acknowledges every record up to `cumulative`, or the `individual` ones. Give exactly one of the "
         "two.",
         takes=AcknowledgementBody,
-        answers={200: MarkAnswer(1)},
+        answers={200: Acknowledged(1)},
         codes=(*SUBSCRIBED, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "cumulative": 0},
     ),

@@ -153,6 +153,9 @@ def test_a_group_is_deleted_with_its_offsets_on_every_topic_once_it_has_no_membe
     assert not items(service)
     with pytest.raises(GroupIdNotFoundError):
         service.log.groups.delete(GROUP)
+    again = join(service.log, "a")
+    assert again.member_epoch > a.member_epoch
+    assert all(one.token > 1 for one in again.partitions[0].partitions), "tokens of a group that comes again go on"
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -185,7 +188,7 @@ def test_a_member_that_joins_while_a_deletion_is_under_way_finishes_it_first(ser
         service.log.groups.get(GROUP)
     assert service.log.groups.list() == ([], False)
     b = join(service.log, "b", is_latest=False)
-    assert b.member_epoch == 1
+    assert b.member_epoch == group_item(service).epoch == 3, "epochs go on, and so do tokens"
     assert committed(service) == []
     assert service.log.subscriptions.get(TOPIC, GROUP).cursors[0].mark_delete_offset == 0
 
@@ -233,6 +236,11 @@ def test_the_sweeper_finishes_a_deletion(service: Service) -> None:
     join(service.log, "a")
     service.log.groups.leave(GROUP, "a")
     service.items.store.write([replace(group_item(service), is_going=True).put(service.runtime)])
+    swept(service, is_thorough=True)
+    assert group_item(service).is_gone
+    with pytest.raises(GroupIdNotFoundError):
+        service.log.groups.get(GROUP)
+    service.runtime.advance(7 * DAY)
     swept(service, is_thorough=True)
     assert keys.group_item(GROUP) not in service.items.store.get([keys.group_item(GROUP)])
     with pytest.raises(UnknownSubscriptionError):

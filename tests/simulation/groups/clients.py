@@ -37,7 +37,7 @@ TRIES_MAX = 12
 class Stage(Field):
     """A field, and what the observer shares with the clients."""
 
-    truth: GroupTruth = field(default_factory=lambda: None)  # type: ignore[assignment, return-value]
+    truth: GroupTruth = field(default_factory=lambda: None)  # type: ignore[assignment]
     timeouts_ms: tuple[int, ...] = (6_000,)
     rebalance_timeouts_ms: tuple[int, ...] = (60_000,)
     stop_ms: float = 2_000  # at most, to stop the work on a partition

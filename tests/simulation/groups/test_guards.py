@@ -53,10 +53,15 @@ def comers(seed: int) -> GroupPlan:
 
 
 def hasty(seed: int) -> GroupPlan:
-    """Draw members that come and go, and targets that change, as fast as requests go."""
-    return _of(
-        seed, "ghost", "ghost", death=0.2, haste=100.0, assignment_ms=1, rounds=60, patience_ms=2_000, stop_ms=100
-    )
+    """Draw members that come and go, and targets that change, as fast as requests go, of which some freeze."""
+    faults = Faults(freeze=0.02, freeze_ms=800)
+    quick = {"haste": 20.0, "assignment_ms": 1, "rounds": 40, "patience_ms": 3_000, "stop_ms": 50}
+    return _of(seed, "ghost", death=0.3, partitions=4, members=5, faults=faults, **quick)
+
+
+def impatient(seed: int) -> GroupPlan:
+    """Draw clients that ask again soon, so that what they asked before comes late."""
+    return replace(hasty(seed), casts=["ghost"] * 3, patience_ms=300, stop_ms=300, members=4)
 
 
 def late(seed: int) -> GroupPlan:
@@ -109,7 +114,7 @@ def reads_the_others_before_the_group(patch: Patch) -> None:
     patch.setattr(_Request, "_free", free)
 
 
-@GUARDS.guard(hasty, seed=0)
+@GUARDS.guard(hasty, seed=26)
 def takes_on_any_version_of_the_group(patch: Patch) -> None:
     """Take without the condition that the group is still as it was read (G1)."""
     written = _Request._write
@@ -159,7 +164,7 @@ def believes_any_epoch(patch: Patch) -> None:
     patch.setattr(membership, "stand", lenient)
 
 
-@GUARDS.guard(hasty, seed=0)
+@GUARDS.guard(impatient, seed=35)
 def keeps_the_epoch_while_something_is_to_give_up(patch: Patch) -> None:
     """Raise a member's epoch only when it takes something, as KIP-848 does (G3)."""
     reconciled = reconcile.reconciled

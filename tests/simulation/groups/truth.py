@@ -85,8 +85,6 @@ class GroupTruth:
         before = self.groups.get(name)
         if isinstance(change, Delete):
             self.groups.pop(name, None)
-            self._tokens = {key: one for key, one in self._tokens.items() if key[0] != name}
-            self._epochs = {key: one for key, one in self._epochs.items() if key[0] != name}
             return
         after = GroupItem.from_item(Item(change.key, change.version, change.value))
         if before is not None and after.epoch < before.epoch:

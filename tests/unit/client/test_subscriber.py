@@ -137,7 +137,9 @@ def test_a_subscription_is_described_with_all_its_partitions():
     found = client.subscription("t", "s")
 
     assert [cursor.partition for cursor in found.partitions] == list(range(230))
-    assert found.partitions[229] == Cursor(229, 4, [(8, 9)], 5)
+    last = found.partitions[229]
+    assert last == Cursor(229, 4, [(8, 9)], 5, last.oldest_unread_at)
+    assert last.oldest_unread_at is not None
     assert [one.name for one in client.subscriptions("t")] == ["another", "s"]
 
 
@@ -214,3 +216,15 @@ def test_a_following_subscriber_reads_added_partitions_or_under_a_session_owned_
     assert service.looks == 2
     with service.client(clock).subscribe("t", "s", [0]) as subscriber:
         assert subscriber._new is None
+
+
+def test_a_second_reader_of_a_partition_is_warned_of_by_the_name_that_it_gave(caplog):
+    service, client = filled(records=6)
+    service.outside.client_name = "host-b"
+    with client.subscribe("t", "s", follow=False) as subscriber:
+        for n, (partition, record) in enumerate(subscriber):
+            subscriber.acknowledge(partition, record.offset)
+            assert len(caplog.messages) == (n > 1)
+            if n == 1:
+                service.outside.acknowledged("t", "s", 0, cumulative=2, reader_id="b")
+    assert "other=host-b" in caplog.messages[0]

@@ -32,7 +32,7 @@ from fenceline.model.results import (
     SegmentList,
     SessionRef,
 )
-from fenceline.model.topic import Topic
+from fenceline.model.topic import ListedTopic, Topic
 from fenceline.model.topic_config import ConfigValue
 from fenceline.model.transaction import ProducerPair
 
@@ -85,6 +85,15 @@ class LogRequests(Requests):
         """Yield every topic whose name begins with ``prefix``, by name in byte order."""
         for page in self._pages("/v1/topics", lambda page: page["topics"][-1]["name"], {"prefix": prefix or None}):
             yield from map(partial(parse, Topic), page["topics"])
+
+    def topics_with_totals(self, *, prefix: str = "") -> Iterator[ListedTopic]:
+        """Yield topics as ``topics`` does, each with what is kept of it.
+
+        The totals of a topic of more than 1,000 partitions are ``None``: add up its ``topic_offsets_page`` with counts.
+        """
+        params = {"prefix": prefix or None, "totals": True}
+        for page in self._pages("/v1/topics", lambda page: page["topics"][-1]["name"], params):
+            yield from map(partial(parse, ListedTopic), page["topics"])
 
     def topic(self, name: str, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> Topic:
         """Return a topic, or raise ``UnknownTopicOrPartitionError``."""
@@ -323,10 +332,15 @@ class LogRequests(Requests):
         )
 
     def topic_offsets_page(
-        self, topic: str, start_partition: int = 0, limit: int = limits.OFFSETS_MAX
+        self, topic: str, start_partition: int = 0, limit: int = limits.OFFSETS_MAX, *, counts: bool = False
     ) -> PartitionList[Offsets]:
-        """Return ``offsets`` of up to ``limit`` partitions from ``start_partition`` on, and the topic's id."""
-        return self._partition_list(topic, start_partition, limit, {}, partial(parse, Offsets))
+        """Return ``offsets`` of up to ``limit`` partitions from ``start_partition`` on, and the topic's id.
+
+        Args:
+            counts: Give each partition its ``records``, ``bytes`` and ``last_append_at``, which are ``None`` otherwise.
+        """
+        params: dict[str, Param] = {"counts": True} if counts else {}
+        return self._partition_list(topic, start_partition, limit, params, partial(parse, Offsets))
 
     def topic_offsets_at_page(
         self, topic: str, timestamp: int, start_partition: int = 0, limit: int = limits.OFFSETS_MAX

@@ -7,7 +7,8 @@ Not here: ``Client.subscribe``, which keeps positions and sends these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from fenceline import limits
@@ -18,6 +19,7 @@ from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.types import CommittedOffset, Subscription
 from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page
+from fenceline.model.subscription import Acknowledged, LaggingSubscription
 
 InitialPosition = Literal["latest", "earliest"]
 
@@ -62,6 +64,17 @@ class SubscriptionRequests(Requests):
         """Return the subscriptions of a topic, without their partitions."""
         pages = self._pages(topic_path(topic) + "/subscriptions", lambda page: page["subscriptions"][-1]["name"])
         return [parse(Subscription, one) for page in pages for one in page["subscriptions"]]
+
+    def lag(self, topic: str | None = None) -> Iterator[LaggingSubscription]:
+        """Yield the subscriptions of a topic, or of all topics, by topic and name, each with its lag.
+
+        The lag of a subscription is ``None`` where the topic has more than 1,000 partitions: ask ``subscription``.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+        """
+        for page in self._pages("/v1/subscriptions", lambda page: page["go_on_after"], {"topic": topic}):
+            yield from map(partial(parse, LaggingSubscription), page["subscriptions"])
 
     def subscription(self, topic: str, name: str) -> Subscription:
         """Return a subscription with all its partitions, or raise ``UnknownSubscriptionError``."""
@@ -174,6 +187,41 @@ class SubscriptionRequests(Requests):
             StaleMemberEpochError, UnknownMemberIdError: The member does not hold the partition, or the group has
                 members and none was named; nothing was acknowledged.
         """
+        return self.acknowledged(
+            topic,
+            name,
+            partition,
+            cumulative=cumulative,
+            individual=individual,
+            session_id=session_id,
+            member_id=member_id,
+            member_epoch=member_epoch,
+            retry_ms=retry_ms,
+            timeout_ms=timeout_ms,
+        ).mark_delete_offset
+
+    def acknowledged(
+        self,
+        topic: str,
+        name: str,
+        partition: int,
+        *,
+        cumulative: int | None = None,
+        individual: Iterable[int] | None = None,
+        session_id: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
+        reader_id: str | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Acknowledged:
+        """Acknowledge as ``acknowledge`` does; return the mark, and the other reader that acknowledges here, if any.
+
+        Args:
+            reader_id: The caller's own id, fresh for each reader: 1 to 128 of ``[A-Za-z0-9._-]``. The service tells
+                this reader of another one that acknowledged in this partition within a minute, and the reverse, where
+                the other one is named by this client's ``client_name``.
+        """
         body = given(
             partition=partition,
             cumulative=cumulative,
@@ -181,10 +229,12 @@ class SubscriptionRequests(Requests):
             session_id=session_id,
             member_id=member_id,
             member_epoch=member_epoch,
+            reader_id=reader_id,
+            client_name=None if reader_id is None else self.client_name,
         )
         path = _path(topic, name) + "/acknowledgements"
         answer = self._call("POST", path, "repeatable", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
-        return int(answer["mark_delete_offset"])
+        return parse(Acknowledged, answer)
 
     def seek(
         self,

@@ -83,6 +83,10 @@ GroupName = Annotated[
         "With --session, print what the session owns for the group, and commit nothing.",
     ),
 ]
+Shared = Annotated[
+    bool,
+    typer.Option("--shared", help="Do not warn of another reader that acknowledges the same --subscription."),
+]
 Compacted = Annotated[
     bool, typer.Option("--compacted", help="Print only the newest record of each key of the compacted part.")
 ]
@@ -129,6 +133,7 @@ def consume(
     start: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{positions.HELP}.")] = "earliest",
     until: Until = None,
     subscription: SubscriptionName = None,
+    shared: Shared = False,
     group: GroupName = None,
     session: Session = None,
     compacted: Compacted = False,
@@ -160,6 +165,8 @@ def consume(
     _check_options(subscription, group, session, compacted, follow, partition)
     if is_member and (until is not None or grep is not None):
         raise CommandError("a group commits every record that it passes; leave out --until and --grep")
+    if shared and subscription is None:
+        raise CommandError("--shared goes with --subscription, which alone acknowledges")
     if subscription is not None and (until is not None or grep is not None):
         raise CommandError("a subscription acknowledges every record that it passes; leave out --until and --grep")
     begin = positions.parse(start, "--from")
@@ -176,7 +183,9 @@ def consume(
         is_whole = partition is None and session is None
         if subscription is not None:
             some, outages = None if is_whole else partitions, Outages(client, topic, len(partitions))
-            _consume_subscription(client, topic, subscription, some, start, follow, isolation, session, lines, outages)
+            _consume_subscription(
+                client, topic, subscription, some, start, follow, isolation, session, lines, outages, shared
+            )
             return
         starts = {number: begin.offset_in(client, topic, number, isolation) for number in partitions}
         ends = {
@@ -258,10 +267,18 @@ def _consume_subscription(
     session: str | None,
     lines: Lines,
     outages: Outages,
+    shared: bool,
 ) -> None:
     at = initial_position(start, "--subscription", "'fenceline subscription seek' moves one elsewhere")
     with client.subscribe(
-        topic, name, partitions, initial_position=at, follow=follow, isolation=isolation, session_id=session
+        topic,
+        name,
+        partitions,
+        initial_position=at,
+        follow=follow,
+        isolation=isolation,
+        session_id=session,
+        shared=shared,
     ) as subscriber:
         through = outages if follow else None
         for number, records in pages_through(subscriber, through):
