@@ -60,18 +60,10 @@ def list_groups(
     if as_json:
         print_json([{**asdict(one), **({"lag": lags.get(one.group, 0)} if lag else {})} for one in found])
         return
-    rows = [
-        (
-            one.group,
-            one.type,
-            one.state,
-            one.member_count,
-            one.epoch,
-            ",".join(one.topics),
-            *([_shown(lags.get(one.group, 0))] if lag else []),
-        )
-        for one in found
-    ]
+    rows: list[tuple[object, ...]] = []
+    for one in found:
+        row = (one.group, one.type, one.state, one.member_count, one.epoch, ",".join(one.topics))
+        rows.append((*row, _shown(lags.get(one.group, 0))) if lag else row)
     print_rows((*LIST_COLUMNS, "lag") if lag else LIST_COLUMNS, rows)
 
 

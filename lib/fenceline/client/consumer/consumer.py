@@ -408,9 +408,6 @@ class Consumer:
             self._options.on_lost(_named(places))
 
     def _give_up(self, places: Sequence[Place]) -> None:
-        self._reads.drop(places)
-        if self._rest is not None and self._rest[0] in places:
-            self._rest = None
         try:
             if self._options.on_revoked is not None:
                 self._options.on_revoked(_named(places))

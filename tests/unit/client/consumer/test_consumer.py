@@ -261,6 +261,7 @@ def test_a_consumer_whose_process_was_frozen_beyond_its_lease_hands_out_nothing_
         "t",
         group="g",
         start="earliest",
+        commit="manual",
         on_assigned=lambda _: told.append("assigned"),
         on_lost=lambda _: told.append("lost"),
     ) as consumer:
