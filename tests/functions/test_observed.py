@@ -127,6 +127,20 @@ def test_refusals_are_logged_by_code_also_within_an_answer_for_several(metered: 
     assert metric(lines, metric_names.CORRUPT_LOG) == []
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/vnd.fenceline.batches"])
+def test_refused_positions_of_a_poll_are_logged_by_code(metered: Any, logged: Any, accept: str) -> None:
+    metered.log.topics.create("orders")
+    handler = answering("read", metered)
+    positions = [{"topic": name, "partition": 0, "offset": offset} for name, offset in (("orders", 9), (SECRET, 0))]
+    asked = event("POST", "/v1/poll", headers={"accept": accept}, body=json.dumps({"positions": positions}))
+    assert handler(asked, Context())["statusCode"] == 200
+    lines = logged()
+    [refused] = [line for line in lines if line.get("message") == "refused"]
+    assert refused["codes"] == {"OFFSET_OUT_OF_RANGE": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}
+    assert sum(metric(lines, metric_names.REFUSALS_BY_CODE)) == 2
+    assert SECRET not in str(lines)
+
+
 def test_damage_and_contention_have_metrics_of_their_own(metered: Any, logged: Any) -> None:
     for error, name in (
         (errors.CorruptLogError("damaged"), metric_names.CORRUPT_LOG),

@@ -29,6 +29,7 @@ from fenceline_http.operations.shared import (
     KNOWN,
     LIMIT_TEXT,
     MEMBER,
+    OTHER_ID,
     OWNER,
     PAGE,
     PAGE_EXAMPLE,
@@ -36,6 +37,7 @@ from fenceline_http.operations.shared import (
     SUBSCRIBED,
     SUBSCRIPTION,
     TOPIC,
+    TOPIC_ID_TEXT,
     WRITES,
     NamePage,
     OffsetToCommit,
@@ -83,7 +85,7 @@ class PartitionPage(Query):
 class ReadSubscription(OfMember, PageQuery):
     """A page of what is not acknowledged."""
 
-    last_shown = ("encoding", "session_id", "require_stable", "identity", "member_id", "member_epoch")
+    last_shown = ("encoding", "session_id", "require_stable", "identity", "topic_id", "member_id", "member_epoch")
 
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
@@ -92,6 +94,7 @@ class ReadSubscription(OfMember, PageQuery):
         FLAG, "Whether to refuse to read while an open transaction holds a pending offset there.", default=False
     )
     identity: bool = optional(FLAG, IDENTITY_TEXT, default=False)
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
 
 _READER_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.READER_ID_CHARS_MAX}}}", re.ASCII)
@@ -133,6 +136,7 @@ class AcknowledgementBody(OfMember, Body):
         READER_ID, "The id of the reader, fresh for each one. The answer names another reader of the partition."
     )
     client_name: str | None = optional(CLIENT_NAME, "The name that the answer to another reader gives.")
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
     def check(self) -> None:
         super().check()
@@ -335,6 +339,7 @@ ROUTES = (
             *WRITES,
             *OWNER,
             *MEMBER,
+            *OTHER_ID,
             "OFFSET_OUT_OF_RANGE",
             "OWNER_FENCED",
             "MESSAGE_TOO_LARGE",
@@ -354,7 +359,7 @@ ROUTES = (
         "two.",
         takes=AcknowledgementBody,
         answers={200: Acknowledged(1)},
-        codes=(*SUBSCRIBED, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*SUBSCRIBED, *OTHER_ID, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "cumulative": 0},
     ),
     Route(
@@ -395,7 +400,7 @@ ROUTES = (
         description="Commits offsets of up to 32 partitions, all of them or none. An offset is the next one to read.",
         takes=Commit,
         answers={200: Nothing.schema()},
-        codes=(*KNOWN, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*KNOWN, *OTHER_ID, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]},
         answer={},
     ),
