@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fenceline import limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, public, refuse
+from fenceline.client.following import IDLE_DELAY_MS, MAX_DELAY_MS
 from fenceline.client.requests.subscriptions import InitialPosition
 from fenceline.client.session import OnLost, Session
 from fenceline.format.partitioner import partition_of
@@ -216,6 +217,8 @@ class Client(ApiClient):
         compacted: bool = False,
         on_restart: Callable[[int], object] | None = None,
         new_from: int | None = None,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
     ) -> Reader:
         """Return a reader of ``partitions`` (left out: all); the caller closes it. See ``Reader``.
 
@@ -231,6 +234,12 @@ class Client(ApiClient):
                 added and from their beginning. The number is above each of ``partitions``, which name one at least. If
                 it is left out, then all new partitions are read where ``partitions`` is left out, too, and none
                 otherwise.
+            max_delay_ms: How old a record may be when a reader that follows reads it, in ms. One poll asks for all
+                partitions each ``max_delay_ms``; while records come, at once. Below 500, and where it costs nothing
+                (``fenceline dev``), the service holds the polls instead. A longer delay is cheaper (see
+                ``fenceline cost``).
+            idle_delay_ms: The same after a minute in which no record came, until one comes; at least ``max_delay_ms``.
+                Polls that are held stay held.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
@@ -239,8 +248,11 @@ class Client(ApiClient):
 
         if new_from is not None and not follow:
             refuse(WrongValueError, "new_from", "left out by a reader that does not follow", new_from)
+        topic_id: str | None = None
         if partitions is None:
-            partitions = range(self.topic(topic).partitions)
+            found_topic = self.topic(topic)
+            topic_id = found_topic.topic_id
+            partitions = range(found_topic.partitions)
             if follow and new_from is None:
                 new_from = len(partitions)
             if isinstance(start, Mapping) and (unnamed := [one for one in partitions if one not in start]):
@@ -263,6 +275,9 @@ class Client(ApiClient):
             is_compacted=compacted,
             on_restart=on_restart,
             new_from=new_from,
+            max_delay_ms=max_delay_ms,
+            idle_delay_ms=idle_delay_ms,
+            topic_id=topic_id,
         )
 
     def subscribe(
@@ -279,6 +294,8 @@ class Client(ApiClient):
         session_id: str | None = None,
         max_records: int = limits.RECORDS_DEFAULT,
         ack_every_ms: int = 0,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
     ) -> Subscriber:
         """Return a subscriber of the records that are not acknowledged; the caller closes it. See ``Subscriber``.
 
@@ -294,6 +311,7 @@ class Client(ApiClient):
                 its ``session_id`` instead.
             ack_every_ms: Gather acknowledgements for so long, and send them together; at 0 each is a request of its
                 own. After a crash at most the records that were acknowledged within this time are shown again.
+            max_delay_ms, idle_delay_ms: As for ``reader``.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -302,8 +320,11 @@ class Client(ApiClient):
 
         self.create_subscription(topic, name, initial_position=initial_position)
         new_from: int | None = None
+        topic_id: str | None = None
         if partitions is None:
-            partitions = range(self.topic(topic).partitions)
+            found = self.topic(topic)
+            topic_id = found.topic_id
+            partitions = range(found.partitions)
             new_from = len(partitions) if follow else None
         return Subscriber(
             self,
@@ -317,6 +338,9 @@ class Client(ApiClient):
             session_id=session_id if session is None else session.session_id,
             max_records=max_records,
             ack_every_ms=ack_every_ms,
+            max_delay_ms=max_delay_ms,
+            idle_delay_ms=idle_delay_ms,
+            topic_id=topic_id,
         )
 
     def session(self, *, lease_ms: int | None = None) -> Session:
