@@ -91,6 +91,12 @@ class Poller(Generic[Place, At, PageT]):
         self._place_of: dict[int, Place] = {}
         self._plain: Fetching[At, PageT] | None = None  # in place of the thread
 
+    @property
+    def threads(self) -> Sequence[threading.Thread]:
+        """The threads that may still run."""
+        alone = [] if self._thread is None else [self._thread]
+        return alone if self._plain is None else [*alone, *self._plain.threads]
+
     def start(self, positions: Iterable[tuple[Place, At]]) -> None:
         for place, at in positions:
             self.want(place, at)
