@@ -31,6 +31,7 @@ IDLE_DELAY_MS = 5_000
 MAX_DELAY_MS = 1_000
 HOLD_MS = limits.WAIT_MS_MAX // 2
 RETRY_MS = 30_000
+_UNHELD_PAUSE_MS = limits.POLL_LAST_MS  # after a poll that the service did not hold
 _PAUSE_FIRST_MS = 50
 _PAUSE_LAST_MS = 2_000
 
@@ -170,6 +171,6 @@ class Following(Generic[Place, At]):
         if self._is_holding:
             was_held = (now_ms - asking.began_ms) * 2 >= asking.wait_ms
             # A poll that was not held found no room at the service, so the next one must not come at once.
-            return now_ms if was_held else now_ms + limits.POLL_LAST_MS
+            return now_ms if was_held else now_ms + _UNHELD_PAUSE_MS
         is_idle = now_ms - self._came_ms >= QUIET_MS
         return max(now_ms, self._round_ms + (self._idle_delay_ms if is_idle else self._max_delay_ms))

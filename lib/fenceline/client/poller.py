@@ -82,7 +82,8 @@ class Poller(Generic[Place, At, PageT]):
         self._made_in = HERE.pid
         self._is_over = False
         self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException] | None] = SimpleQueue()  # None: a wake
-        self._changed = threading.Condition()  # for all below
+        self._lock = runtime.lock()  # for all below
+        self._changed = runtime.condition(self._lock)
         self._thread: threading.Thread | None = None
         self._is_running = False
         self._untaken = 0  # pages of the last answer
@@ -107,7 +108,7 @@ class Poller(Generic[Place, At, PageT]):
 
     def want(self, place: Place, at: At) -> None:
         """Ask for the next page of a place, from a position on."""
-        with self._changed:
+        with self._lock:
             is_new = place not in self._number_of
             if is_new:
                 number = next(self._numbers)
@@ -122,7 +123,7 @@ class Poller(Generic[Place, At, PageT]):
 
     def drop(self, place: Place) -> None:
         """Hand out no further page of a place."""
-        with self._changed:
+        with self._lock:
             self._place_of.pop(self._number_of.pop(place, -1), None)
             self._following.drop(place)
 
@@ -158,7 +159,7 @@ class Poller(Generic[Place, At, PageT]):
         """End the thread after the poll that it sends. The next call for a page goes on with a new one."""
         if self._made_in != HERE.pid:  # its thread did not come into this process
             return
-        with self._changed:
+        with self._lock:
             self._is_running = False
             self._changed.notify_all()
         if self._plain is not None:
@@ -170,7 +171,7 @@ class Poller(Generic[Place, At, PageT]):
         """Let the thread run, unless ``close`` was called."""
         if self._is_over:
             return
-        with self._changed:
+        with self._lock:
             self._is_running = True
             if self._plain is None and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="fenceline-poll", daemon=True)
@@ -195,7 +196,7 @@ class Poller(Generic[Place, At, PageT]):
         return self._place_of[number], at, page
 
     def _took_one(self) -> None:
-        with self._changed:
+        with self._lock:
             self._untaken -= 1
             if self._untaken == 0:
                 self._changed.notify_all()
@@ -211,7 +212,7 @@ class Poller(Generic[Place, At, PageT]):
                 self._hand_out([self._following.failed(asking, error)])
             except BaseException as error:
                 # A fault of this client. The waiting caller must get it, and then this thread ends.
-                with self._changed:
+                with self._lock:
                     self._thread = None
                     self._hand_out([self._following.failed(asking, error)])
                 raise
@@ -220,7 +221,7 @@ class Poller(Generic[Place, At, PageT]):
 
     def _next_asking(self) -> Asking[Place, At] | None:
         """Wait until a poll is due; ``None`` at the end of the thread."""
-        with self._changed:
+        with self._lock:
             while self._is_running:
                 due_ms, now_ms = self._following.due_ms(), self._runtime.monotonic_ms()
                 if self._untaken or due_ms is None:
@@ -233,14 +234,14 @@ class Poller(Generic[Place, At, PageT]):
             return None
 
     def _took_in(self, asking: Asking[Place, At], answer: Answer[Place, PageT]) -> None:
-        with self._changed:
+        with self._lock:
             now_ms = self._runtime.monotonic_ms()
             self._hand_out(
                 self._following.answered(asking, answer.entries, now_ms, has_more=answer.has_more, is_free=answer.hold)
             )
 
     def _hand_out(self, shown: Iterable[tuple[Place, At, PageT | BaseException]]) -> None:
-        with self._changed:
+        with self._lock:
             for place, at, page in shown:
                 self._untaken += 1
                 self._fetched.put((self._number_of.get(place, -1), at, page))
@@ -251,7 +252,7 @@ class Poller(Generic[Place, At, PageT]):
             self._name,
             error.code,
         )
-        with self._changed:
+        with self._lock:
             left = self._following.rest()
             self._plain = Fetching(self._read, max(len(self._number_of), 1), is_following=True)
             self._plain.start((self._number_of[place], at) for place, at in left)
