@@ -312,6 +312,7 @@ RULES: Mapping[str, Rule] = {
     "http": of("an httpx.BaseTransport", lambda given: callable(getattr(given, "handle_request", None))),
     "idempotent": FLAG,
     "identity": FLAG,
+    "idle_delay_ms": MS_AT_LEAST_ONE,
     "individual": each(OFFSET, "a collection of offsets of 0 or more"),
     "initial_position": words("latest", "earliest"),
     "instance_id": TEXT,
@@ -324,6 +325,7 @@ RULES: Mapping[str, Rule] = {
     "linger_ms": MS,
     "longer_than_ms": MS,
     "max_bytes": COUNT,
+    "max_delay_ms": MS,
     "max_in_flight": integer(1, 10_000),
     "max_records": COUNT,
     "member_epoch": OFFSET,
@@ -360,6 +362,10 @@ RULES: Mapping[str, Rule] = {
     "partition": PARTITION,
     "partitioner": CALLABLE,
     "partitions": PARTITIONS,
+    "positions": each(
+        shape("PollPosition", "", topic=TEXT, partition=PARTITION, offset=either("", NOTHING, OFFSET)),
+        "a collection of PollPosition, each with a topic, a partition and an offset of 0 or more, or None",
+    ),
     "prefix": TEXT,
     "producer": shape(
         "ProducerRef",

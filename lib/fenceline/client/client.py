@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fenceline import limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, public, refuse
+from fenceline.client.following import IDLE_DELAY_MS, MAX_DELAY_MS
 from fenceline.client.requests.subscriptions import InitialPosition
 from fenceline.client.session import OnLost, Session
 from fenceline.format.partitioner import partition_of
@@ -217,6 +218,8 @@ class Client(ApiClient):
         compacted: bool = False,
         on_restart: Callable[[int], object] | None = None,
         new_from: int | None = None,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
     ) -> Reader:
         """Return a reader of ``partitions`` (left out: all); the caller closes it. See ``Reader``.
 
@@ -232,6 +235,12 @@ class Client(ApiClient):
                 added and from their beginning. The number is above each of ``partitions``, which name one at least. If
                 it is left out, then all new partitions are read where ``partitions`` is left out, too, and none
                 otherwise.
+            max_delay_ms: How old a record may be when a reader that follows reads it, in ms. One poll asks for all
+                partitions each ``max_delay_ms``; while records come, at once. Below 500, and where it costs nothing
+                (``fenceline dev``), the service holds the polls instead. A longer delay is cheaper (see
+                ``fenceline cost``).
+            idle_delay_ms: The same after a minute in which no record came, until one comes; at least ``max_delay_ms``.
+                Polls that are held stay held.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
@@ -240,8 +249,11 @@ class Client(ApiClient):
 
         if new_from is not None and not follow:
             refuse(WrongValueError, "new_from", "left out by a reader that does not follow", new_from)
+        topic_id: str | None = None
         if partitions is None:
-            partitions = range(self.topic(topic).partitions)
+            found_topic = self.topic(topic)
+            topic_id = found_topic.topic_id
+            partitions = range(found_topic.partitions)
             if follow and new_from is None:
                 new_from = len(partitions)
             if isinstance(start, Mapping) and (unnamed := [one for one in partitions if one not in start]):
@@ -264,6 +276,9 @@ class Client(ApiClient):
             is_compacted=compacted,
             on_restart=on_restart,
             new_from=new_from,
+            max_delay_ms=max_delay_ms,
+            idle_delay_ms=idle_delay_ms,
+            topic_id=topic_id,
         )
 
     def subscribe(
@@ -281,6 +296,8 @@ class Client(ApiClient):
         max_records: int = limits.RECORDS_DEFAULT,
         ack_every_ms: int = 0,
         shared: bool = False,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
     ) -> Subscriber:
         """Return a subscriber of the records that are not acknowledged; the caller closes it. See ``Subscriber``.
 
@@ -300,6 +317,7 @@ class Client(ApiClient):
             ack_every_ms: Gather acknowledgements for so long, and send them together; at 0 each is a request of its
                 own. After a crash at most the records that were acknowledged within this time are shown again.
             shared: Warn of no other subscriber, because the partitions are meant to be read by several.
+            max_delay_ms, idle_delay_ms: As for ``reader``.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -308,8 +326,11 @@ class Client(ApiClient):
 
         self.create_subscription(topic, name, initial_position=initial_position)
         new_from: int | None = None
+        topic_id: str | None = None
         if partitions is None:
-            partitions = range(self.topic(topic).partitions)
+            found = self.topic(topic)
+            topic_id = found.topic_id
+            partitions = range(found.partitions)
             new_from = len(partitions) if follow else None
         return Subscriber(
             self,
@@ -324,6 +345,9 @@ class Client(ApiClient):
             max_records=max_records,
             ack_every_ms=ack_every_ms,
             is_shared=shared,
+            max_delay_ms=max_delay_ms,
+            idle_delay_ms=idle_delay_ms,
+            topic_id=topic_id,
         )
 
     def consumer(
@@ -346,6 +370,8 @@ class Client(ApiClient):
         isolation: Isolation = "read_uncommitted",
         identity: bool = False,
         max_records: int = limits.RECORDS_DEFAULT,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
     ) -> Consumer:
         """Join a group, and return a consumer of its share of the partitions; the caller closes it. See ``Consumer``.
 
@@ -373,6 +399,7 @@ class Client(ApiClient):
             assignor: ``uniform`` or ``range``; left out, the group's.
             isolation: As for ``reader``.
             identity: As for ``read_subscription``.
+            max_delay_ms, idle_delay_ms: As for ``reader``.
 
         Raises:
             UnsupportedAssignorError: There is no such assignor, or the members of the group use another one.
@@ -381,6 +408,7 @@ class Client(ApiClient):
         """
         from fenceline.client.consumer.consumer import Consumer, Options
         from fenceline.client.consumer.heartbeats import Joining
+        from fenceline.client.consumer.reads import ReadOptions
 
         joining = Joining(
             group,
@@ -395,12 +423,9 @@ class Client(ApiClient):
         if joining.topics is None and joining.topic_prefixes is None:
             refuse(WrongValueError, "topics", "given, or prefix: a consumer joins a group to read topics", topics)
         options = Options(
-            is_following=follow,
+            reading=ReadOptions(follow, isolation, identity, max_records, max_delay_ms, idle_delay_ms),
             commit=commit,
             commit_every_ms=commit_every_ms,
-            isolation=isolation,
-            identity=identity,
-            max_records=max_records,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,

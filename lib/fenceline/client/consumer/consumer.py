@@ -24,18 +24,16 @@ from fenceline.client.calls import WrongValueError, check_here, public
 from fenceline.client.consumer.heartbeats import Heartbeats, Joining
 from fenceline.client.consumer.member import Changes, Place
 from fenceline.client.consumer.positions import Positions, entries
-from fenceline.client.consumer.reads import Reads
+from fenceline.client.consumer.reads import ReadOptions, Reads
 from fenceline.client.session import GIVE_BACK_MS
 from fenceline.client.transport import log
 from fenceline.client.types import CommittedOffset
-from fenceline.model.kinds import Isolation
-from fenceline.model.results import Page, ReadRecord
+from fenceline.model.results import ReadRecord
 from fenceline.model.transaction import TopicPartition
 
 Commit = Literal["auto", "manual"]
 OnPartitions = Callable[[Sequence[TopicPartition]], object]
 
-HELD_MS = 5_000  # for which a page is waited for at the service
 _AGAIN_MS = 500  # after a page that was refused
 _ANSWER_MS = 100  # between two looks for the answer of a heartbeat that a page waits for
 _LOOK_MS = 60_000
@@ -44,19 +42,21 @@ _COMMIT_RETRY_MS = 10_000
 
 # After these a heartbeat says what the member still has, or a later page will be there.
 _OUTDATED = (errors.StaleMemberEpochError, errors.UnknownMemberIdError)
-_PASSING = (errors.RetryError, errors.OutcomeUnknownError, errors.UnknownTopicOrPartitionError)
+_PASSING = (
+    errors.RetryError,
+    errors.OutcomeUnknownError,
+    errors.UnknownTopicIdError,
+    errors.UnknownTopicOrPartitionError,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a consumer reads, and what it tells the program."""
 
-    is_following: bool
+    reading: ReadOptions
     commit: Commit
     commit_every_ms: int
-    isolation: Isolation
-    identity: bool
-    max_records: int
     on_assigned: OnPartitions | None
     on_revoked: OnPartitions | None
     on_lost: OnPartitions | None
@@ -84,7 +84,7 @@ class Consumer:
         self._is_static = joining.instance_id is not None
         self._options = options
         self._positions = Positions()
-        self._reads = Reads(self._fetch, is_following=options.is_following, wait_ms=HELD_MS)
+        self._reads = Reads(client, joining.group, options.reading, self._named_member)
         self._rest: tuple[Place, Iterator[ReadRecord], int] | None = None  # unread end of a page, and its position
         self._ends: dict[Place, int] = {}
         self._open: set[Place] = set()
@@ -284,7 +284,7 @@ class Consumer:
     def _read_next(self) -> bool:
         """Wait for a page or for something to tell; return False at the end."""
         now_ms = self._runtime.monotonic_ms()
-        if not self._options.is_following and not self._open and self._is_complete():
+        if not self._options.reading.is_following and not self._open and self._is_complete():
             if self._options.commit == "auto":
                 self._commit(self._positions.due())
             return False
@@ -296,8 +296,8 @@ class Consumer:
             self._refused(place, position, page)
             return True
         bounds = page.bounds
-        end = bounds.last_stable_offset if self._options.isolation == "read_committed" else bounds.next_offset
-        if self._options.is_following or page.position < self._ends.setdefault(place, end):
+        end = bounds.last_stable_offset if self._options.reading.isolation == "read_committed" else bounds.next_offset
+        if self._options.reading.is_following or page.position < self._ends.setdefault(place, end):
             self._reads.want(place, page.position)  # fetched during this page's use
         else:
             self._open.discard(place)
@@ -322,40 +322,21 @@ class Consumer:
 
     def _refused(self, place: Place, position: int | None, error: BaseException) -> None:
         """Read a partition again later if its page's refusal may pass; raise it else."""
+        if isinstance(error, errors.OffsetOutOfRangeError) and position is not None:
+            self._reads.want(place, None)  # retention, a trim or a seek moved the mark past this position
+            return
         if isinstance(error, _OUTDATED):
             answers = self._heart.hurry() + 1
-        elif isinstance(error, _PASSING) and self._options.is_following:
+        elif isinstance(error, _PASSING) and self._options.reading.is_following:
             answers = 0
         else:
             self._reads.want(place, position)  # for a caller that goes on
             raise error
         self._blocked.append((place, position, answers, self._runtime.monotonic_ms() + _AGAIN_MS))
 
-    def _fetch(self, place: Place, position: int | None, wait_ms: int) -> Page:
+    def _named_member(self) -> tuple[str, int]:
         with self._heart.lock:
-            member_id, epoch = self._member.member_id, self._member.epoch
-
-        def read(offset: int | None) -> Page:
-            return self._client.read_subscription(
-                place.topic,
-                self.group,
-                place.partition,
-                offset=offset,
-                max_records=self._options.max_records,
-                wait_ms=wait_ms,
-                isolation=self._options.isolation,
-                require_stable=offset is None,  # the member before this one may have sent an offset (KIP-447)
-                identity=self._options.identity,
-                member_id=member_id,
-                member_epoch=epoch,
-            )
-
-        try:
-            return read(position)
-        except errors.OffsetOutOfRangeError:
-            if position is None:
-                raise
-            return read(None)  # retention, a trim or a seek moved the mark past this position
+            return self._member.member_id, self._member.epoch
 
     # What the program is told
 

@@ -9,10 +9,11 @@ import typer
 
 from fenceline.errors import OutcomeUnknownError, RetryError, ViewMovedError
 from fenceline.model.table_order import Winners
-from fenceline_cli import positions, record_lines
+from fenceline_cli import positions, record_lines, units
 from fenceline_cli.codec_alone import load_codec
 from fenceline_cli.commands.consume.member import consume_as_member, initial_position
 from fenceline_cli.commands.consume.reading import Outages, Readers, ReadingEnd, pages_through, read_up_to
+from fenceline_cli.held_right import in_ms
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -60,6 +61,17 @@ Follow = Annotated[
         show_default=False,
         help="Wait for new records, through outages of the service, too; Ctrl-C ends it. A member of a group waits "
         "unless --no-follow is given; without a group the command ends at the present end.",
+    ),
+]
+MaxDelay = Annotated[
+    float,
+    typer.Option(
+        "--max-delay",
+        metavar="DURATION",
+        parser=units.seconds,
+        help="With --follow: how old a record may be when it is printed, as 200ms or 5s; a longer delay costs less. "
+        "After a minute without records it is 5s at least, except where polls are held: by 'fenceline dev', and below "
+        "500ms.",
     ),
 ]
 Until = Annotated[
@@ -120,6 +132,7 @@ IsolationLevel = Annotated[
     "Example: fenceline consume orders --partition 0 --from 42 --until 50 --format json\n\n"
     "Example: fenceline consume orders --from 2026-11-20T08:00Z --until -1h --grep 'paid|sent'\n\n"
     "Example: fenceline consume orders --follow --format '%t %p %o %k %s\\n'\n\n"
+    "Example: fenceline consume orders --follow --max-delay 5s\n\n"
     "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
     "Example: fenceline consume totals --isolation read_committed --follow\n\n"
     "Example: fenceline consume orders --subscription billing\n\n"
@@ -138,6 +151,7 @@ def consume(
     session: Session = None,
     compacted: Compacted = False,
     partition: Partition = None,
+    max_delay: MaxDelay = 1.0,
     max_records: Annotated[int | None, typer.Option("--max", min=1, help="End after so many records.")] = None,
     grep: Grep = None,
     format_: Format = "value",
@@ -175,7 +189,7 @@ def consume(
     lines = Lines("json" if as_json else format_, topic, max_records=max_records, pattern=pattern)
     with connect(url) as client:
         if group is not None and session is None:
-            consume_as_member(client, topic, group, start, follow, isolation, lines)
+            consume_as_member(client, topic, group, start, follow, isolation, in_ms(max_delay), lines)
             return
         partitions = partitions_of(client, topic, partition)
         if session is not None and partition is None:
@@ -184,7 +198,18 @@ def consume(
         if subscription is not None:
             some, outages = None if is_whole else partitions, Outages(client, topic, len(partitions))
             _consume_subscription(
-                client, topic, subscription, some, start, follow, isolation, session, lines, outages, shared
+                client,
+                topic,
+                subscription,
+                some,
+                start,
+                follow,
+                isolation,
+                session,
+                lines,
+                outages,
+                shared,
+                in_ms(max_delay),
             )
             return
         starts = {number: begin.offset_in(client, topic, number, isolation) for number in partitions}
@@ -198,7 +223,7 @@ def consume(
         load_codec()
         new_from = len(partitions) if is_whole else None
         read_up_to(
-            _readers(client, topic, isolation, group, session, new_from),
+            _readers(client, topic, isolation, group, session, new_from, in_ms(max_delay)),
             starts,
             ends,
             lines,
@@ -209,7 +234,13 @@ def consume(
 
 
 def _readers(
-    client: Client, topic: str, isolation: Isolation, group: str | None, session: str | None, new_from: int | None
+    client: Client,
+    topic: str,
+    isolation: Isolation,
+    group: str | None,
+    session: str | None,
+    new_from: int | None,
+    max_delay_ms: int,
 ) -> Readers:
     """Return a function that makes a reader of partitions from their starts on, and of those from ``new_from`` on."""
     return lambda some, is_following: client.reader(
@@ -221,6 +252,7 @@ def _readers(
         group=group,
         session_id=session,
         new_from=new_from if is_following else None,
+        max_delay_ms=max_delay_ms,
     )
 
 
@@ -268,6 +300,7 @@ def _consume_subscription(
     lines: Lines,
     outages: Outages,
     shared: bool,
+    max_delay_ms: int,
 ) -> None:
     at = initial_position(start, "--subscription", "'fenceline subscription seek' moves one elsewhere")
     with client.subscribe(
@@ -279,6 +312,7 @@ def _consume_subscription(
         isolation=isolation,
         session_id=session,
         shared=shared,
+        max_delay_ms=max_delay_ms,
     ) as subscriber:
         through = outages if follow else None
         for number, records in pages_through(subscriber, through):

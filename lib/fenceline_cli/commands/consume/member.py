@@ -36,7 +36,14 @@ def initial_position(start: str, option: str, elsewhere: str) -> InitialPosition
 
 
 def consume_as_member(
-    client: Client, topic: str, group: str, start: str, follow: bool, isolation: Isolation, lines: Lines
+    client: Client,
+    topic: str,
+    group: str,
+    start: str,
+    follow: bool,
+    isolation: Isolation,
+    max_delay_ms: int,
+    lines: Lines,
 ) -> None:
     """Print the share of a member of ``group``, and leave the group at the end."""
     at = initial_position(start, "--group", "'fenceline group reset' moves an empty group elsewhere")
@@ -49,6 +56,7 @@ def consume_as_member(
             start=at,
             follow=follow,
             isolation=isolation,
+            max_delay_ms=max_delay_ms,
             on_assigned=lambda some: _tell(group, "has", some),
             on_revoked=lambda some: _tell(group, "gives up", some),
             on_lost=lambda some: _tell(group, "lost", some),

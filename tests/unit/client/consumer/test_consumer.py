@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -347,7 +347,7 @@ def test_a_topic_that_comes_later_and_partitions_that_are_added_are_read(wire: W
     client = wire.client(ThreadRuntime())
     found: set[tuple[str, int]] = set()
     with client.consumer(prefix="log-", group="g", session_timeout_ms=6_000) as consumer:
-        thread = threading.Thread(target=lambda: found.update((t, p) for t, p, _ in consumer), daemon=True)
+        thread = threading.Thread(target=lambda: _read_until_closed(consumer, found), daemon=True)
         thread.start()
         wire.service.log.topics.create("log-a", partitions=2)
         wire.fill(b"x", topic="log-a", partition=1)
@@ -356,6 +356,37 @@ def test_a_topic_that_comes_later_and_partitions_that_are_added_are_read(wire: W
         wire.service.log.topics.alter("log-a", partitions=3)
         wire.clock.ahead_ms += 3_000
         wait_until(lambda: len(consumer.partitions) == 3)
+
+
+def _read_until_closed(consumer: Consumer, found: set[tuple[str, int]]) -> None:
+    with suppress(RuntimeError):
+        for topic, partition, _ in consumer:
+            found.add((topic, partition))
+
+
+def test_a_consumer_that_follows_polls_all_of_its_partitions_by_one_request_as_its_member(wire: Wire) -> None:
+    with worker(wire) as only:
+        wait_until(lambda: len(only.records) == 40)
+        first = wire.values("poll")[0]
+
+    assert wire.count("readSubscription") == 0
+    assert [(one["partition"], one["subscription"]) for one in first["positions"]] == [(n, "g") for n in range(4)]
+    assert all(one["require_stable"] and one["topic_id"] for one in first["positions"])
+    assert (first["member_id"], first["member_epoch"]) == (only.consumer.member_id, 1)
+
+
+def test_a_polled_page_that_is_refused_as_stale_is_asked_for_again(wire: Wire) -> None:
+    wire.faults["poll"] = [answers(errors.StaleMemberEpochError("late", topic="t", partition=0))]
+    with worker(wire) as only:
+        wait_until(lambda: len(only.records) == 40)
+    assert only.told("lost") == []
+
+
+def test_a_consumer_of_a_service_without_polls_reads_each_partition_alone(wire: Wire) -> None:
+    wire.scripts["poll"] = lambda *_: answers(errors.NotFoundError("an older service"))(lambda: None)  # type: ignore[arg-type,return-value]
+    with worker(wire) as only:
+        wait_until(lambda: len(only.records) == 40)
+    assert wire.count("readSubscription") >= 4
 
 
 def test_a_transaction_names_the_member_and_that_of_a_zombie_aborts(wire: Wire) -> None:
