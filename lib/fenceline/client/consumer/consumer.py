@@ -204,9 +204,6 @@ class Consumer:
             OwnerFencedError: A session owns a partition for this group; nothing was committed.
         """
         if topic is None and partition is None and offset is None:
-            if self._member.has_lost:
-                place = self._member.has_lost[0]
-                raise _not_held(place.topic, place.partition)
             self._commit(self._positions.due(with_record_in_hand=True), is_strict=True)
             return
         if topic is None or partition is None or offset is None:

@@ -102,6 +102,8 @@ def test_one_consumer_reads_all_partitions_commits_all_and_leaves(wire: Wire) ->
     assert read_all(wire) == [(partition, offset) for partition in range(4) for offset in range(10)]
     assert committed(wire) == dict.fromkeys(range(4), 10)
     assert wire.outside.group("g").group.state == "Empty"
+    reads = wire.values("readSubscription")
+    assert [one.get("require_stable") for one in reads if "offset" not in one] == ["true"] * 4
     assert read_all(wire) == []
 
 
@@ -367,7 +369,7 @@ def _read_until_closed(consumer: Consumer, found: set[tuple[str, int]]) -> None:
 def test_a_consumer_that_follows_polls_all_of_its_partitions_by_one_request_as_its_member(wire: Wire) -> None:
     with worker(wire) as only:
         wait_until(lambda: len(only.records) == 40)
-        first = wire.values("poll")[0]
+        first = wire.values("pollRecords")[0]
 
     assert wire.count("readSubscription") == 0
     assert [(one["partition"], one["subscription"]) for one in first["positions"]] == [(n, "g") for n in range(4)]
@@ -376,17 +378,42 @@ def test_a_consumer_that_follows_polls_all_of_its_partitions_by_one_request_as_i
 
 
 def test_a_polled_page_that_is_refused_as_stale_is_asked_for_again(wire: Wire) -> None:
-    wire.faults["poll"] = [answers(errors.StaleMemberEpochError("late", topic="t", partition=0))]
+    wire.faults["pollRecords"] = [answers(errors.StaleMemberEpochError("late", topic="t", partition=0))]
     with worker(wire) as only:
         wait_until(lambda: len(only.records) == 40)
     assert only.told("lost") == []
 
 
 def test_a_consumer_of_a_service_without_polls_reads_each_partition_alone(wire: Wire) -> None:
-    wire.scripts["poll"] = lambda *_: answers(errors.NotFoundError("an older service"))(lambda: None)  # type: ignore[arg-type,return-value]
+    wire.scripts["pollRecords"] = lambda *_: answers(errors.NotFoundError("an older service"))(lambda: None)  # type: ignore[arg-type,return-value]
     with worker(wire) as only:
         wait_until(lambda: len(only.records) == 40)
     assert wire.count("readSubscription") >= 4
+
+
+def test_a_heartbeat_whose_answer_was_lost_is_followed_by_one_that_reports_all(wire: Wire) -> None:
+    with worker(wire, session_timeout_ms=6_000) as only:
+        wait_until(lambda: len(only.records) == 40)
+        sent = wire.count("heartbeatMember")
+        wire.faults["heartbeatMember"] = [loses_the_answer]
+        only.hear()
+        wait_until(lambda: wire.count("heartbeatMember") > sent + 1)
+
+    lost, after = wire.values("heartbeatMember")[sent : sent + 2]
+    assert "owned" not in lost
+    assert [one["partitions"] for one in after["owned"]] == [[0, 1, 2, 3]]
+    assert only.told("lost") == []
+
+
+def test_a_heartbeat_that_was_contended_is_sent_again_and_was_not_lost(wire: Wire) -> None:
+    with worker(wire) as only:
+        wait_until(lambda: len(only.records) == 40)
+        sent = wire.count("heartbeatMember")
+        wire.faults["heartbeatMember"] = [answers(errors.ContendedError("another came first"))]
+        only.hear()
+        wait_until(lambda: wire.count("heartbeatMember") > sent + 1)
+
+    assert "owned" not in wire.values("heartbeatMember")[sent + 1]
 
 
 def test_a_transaction_names_the_member_and_that_of_a_zombie_aborts(wire: Wire) -> None:
