@@ -113,6 +113,7 @@ def test_a_member_joins_is_shown_and_leaves(service: wiring.Service) -> None:
                 "client_host": SEEN,
                 "member_epoch": 1,
                 "expires_at": joined["expires_at"],
+                "session_timeout_ms": 6_000,
                 "is_away": False,
                 "partitions": joined["partitions"],
                 "asked": [],

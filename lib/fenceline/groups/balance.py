@@ -55,7 +55,7 @@ class Balance:
                 self._totals[one] -= 1
 
     def fill(self, subscribers: Sequence[str], topic_ids: Sequence[str]) -> None:
-        """Give what no member has: first to those with less than ``least`` of a topic, then to those with least of all."""
+        """Give what no member has: first to those with less than ``least`` of a topic, then to those with least."""
         for topic_id in topic_ids:
             least, counts = self._shares[topic_id][0], self._counts[topic_id]
             if least:
@@ -74,7 +74,7 @@ class Balance:
         has_moved = False
         lowest = _Lowest(self._totals, subscribers)
         while (most := max(self._totals[one] for one in subscribers)) - self._totals[lowest.outside(())] > 1:
-            # The member with most gives first, because a member in the middle that gave would have to be given to again.
+            # The member with most gives first, because one in the middle that gave would have to be given to again.
             for giving in (most, 0):
                 moves = [self._even_out_topic(topic_id, lowest, len(subscribers), giving) for topic_id in topic_ids]
                 if any(moves):

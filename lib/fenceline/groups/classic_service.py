@@ -182,7 +182,7 @@ class ClassicGroups:
         changes = [put]
         if item.version is None and keys.ANY_GROUP not in self._context.items.get([keys.ANY_GROUP]):
             changes.append(Put.replacing(keys.ANY_GROUP, {}, None, self._context.runtime.fresh_version))
-        # G7: this write is the commit. A request that loses it has changed nothing, and decides again on what it reads then.
+        # G7: this write is the commit. A request that loses it has changed nothing, and decides again on a new read.
         try:
             self._context.items.write(changes)
         except VersionMoved:  # certain: nothing names the chunks that were made for it

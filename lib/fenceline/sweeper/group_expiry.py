@@ -2,9 +2,9 @@
 
 Protocol, "Groups".
 
-Rule: heartbeats remove members that died, so the sweeper is needed only for groups in which no member is left to send one.
-A group's item is kept for 7 days after its last change, and as long as the group has offsets, because its tokens would
-begin again otherwise.
+Rule: heartbeats remove members that died, so the sweeper is needed only for groups in which no member is left to send
+one. A group's item is kept for 7 days after its last change, and as long as the group has offsets, because its tokens
+would begin again otherwise.
 
 Not here: a group's deletion by request (``groups.deletion``).
 """

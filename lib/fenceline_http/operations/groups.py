@@ -176,6 +176,7 @@ _MEMBER = GroupMember(
     client_host="203.0.113.7",
     member_epoch=5,
     expires_at=1_700_000_045_000,
+    session_timeout_ms=45_000,
     is_away=False,
     partitions=_HELD,
     asked=[],

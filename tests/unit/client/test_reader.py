@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from fenceline import errors
+from fenceline.client import following as followers
 from fenceline.client import prefetch
 from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.record import Record
@@ -407,13 +408,14 @@ def following(partitions=2, **options):
     service, clock = Wire(partitions=partitions), FakeRuntime()
     for partition in range(partitions):
         give(service, partition, b"before")
-    return service, clock, service.client(clock).reader("t", follow=True, **options)
+    return service, clock, service.client(clock).reader("t", follow=True, max_delay_ms=100, **options)
 
 
 @pytest.fixture
 def quick_polls(monkeypatch):
     """Let polls that the service does not hold follow each other soon."""
     monkeypatch.setattr(prefetch, "_PAUSE_MS", 1)
+    monkeypatch.setattr(followers, "_UNHELD_PAUSE_MS", 0)
 
 
 @pytest.mark.parametrize("start", ["latest", 1, {0: 1, 1: 1}])
@@ -433,7 +435,7 @@ def test_a_follower_with_any_start_reads_added_partitions_from_their_beginning(s
         give(service, 0, b"and the others, too")
         assert next(each)[0] == 0
         assert reader.positions[19] == 1
-        assert prefetch.THREADS_MAX <= len(reader._fetching.threads) <= prefetch.THREADS_MAX + 1
+        assert len(reader._fetching.threads) == 1
     assert service.looks == 2
 
 
@@ -501,8 +503,9 @@ def starts_by(monkeypatch, before):
 
 def test_a_partition_that_is_added_while_threads_end_and_begin_costs_none_of_them(monkeypatch):
     """One that began for threads that were ended does not count among the new ones."""
-    service, _, reader = following(partitions=1)
-    fetching = reader._fetching
+    service = Wire(partitions=2)
+    client = service.client()
+    fetching = prefetch.Fetching(lambda p, at, wait_ms: client.read_batches("t", p, at), 1, is_following=True)
     fetching.go_on()
     adding, met = threading.Event(), threading.Event()
 
@@ -515,8 +518,7 @@ def test_a_partition_that_is_added_while_threads_end_and_begin_costs_none_of_the
             adds.join(PATIENCE_S)
         start()
 
-    service.grow(2)
-    adds = threading.Thread(target=reader.add, args=(1, 0))
+    adds = threading.Thread(target=fetching.add, args=(1, 0))
     starts_by(monkeypatch, before)
     adds.start()
     assert adding.wait(PATIENCE_S)
@@ -525,7 +527,7 @@ def test_a_partition_that_is_added_while_threads_end_and_begin_costs_none_of_the
     adds.join()
     mine = [one for one in fetching.threads if one._args == (fetching._closed,) and one.is_alive()]
     assert len(mine) == 2
-    reader.close()
+    fetching.close()
 
 
 def test_a_reader_whose_thread_cannot_start_can_be_closed(monkeypatch):
