@@ -262,5 +262,5 @@ class Poller(Generic[Place, At, PageT]):
     def _read(self, number: int, at: At, wait_ms: int) -> PageT:
         place = self._place_of.get(number)
         if place is None:
-            raise errors.UnknownTopicOrPartitionError("the partition was dropped")  # shown to nobody
+            raise errors.UnknownTopicOrPartitionError("the partition was dropped")  # which no caller sees
         return self._requests.read(place, at, wait_ms)

@@ -27,7 +27,6 @@ from fenceline.client.topic_watch import NewPartitions
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
 from fenceline.model.kinds import Isolation
-from fenceline.model.requests import PollPosition
 from fenceline.model.results import BatchPage, Bounds, Page
 
 if TYPE_CHECKING:
@@ -246,6 +245,8 @@ class Reader:
         self._fetching.want(partition, self._starts[partition])
 
     def _poll(self, places: Sequence[tuple[int, int]], wait_ms: int) -> Answer[int, BatchPage | Page | Frame]:
+        from fenceline.model.requests import PollPosition  # only followers poll
+
         polled = self._client.poll_batches(
             [PollPosition(self._topic, partition, offset, self._topic_id) for partition, offset in places],
             max_bytes=self._max_bytes,

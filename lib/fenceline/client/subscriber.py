@@ -32,7 +32,6 @@ from fenceline.client.session import GIVE_BACK_MS
 from fenceline.client.topic_watch import NewPartitions
 from fenceline.client.transport import log
 from fenceline.model.kinds import Isolation
-from fenceline.model.requests import PollPosition
 from fenceline.model.results import Page, ReadRecord
 
 
@@ -242,6 +241,8 @@ class Subscriber:
         return self._fetching.next()
 
     def _poll(self, places: Sequence[tuple[int, int | None]], wait_ms: int) -> Answer[int, Page]:
+        from fenceline.model.requests import PollPosition  # only followers poll
+
         polled = self._client.poll(
             [
                 PollPosition(

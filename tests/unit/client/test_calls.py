@@ -100,6 +100,7 @@ RIGHT = {
     "name": "s",
     "offset": 0,
     "offsets": [],
+    "positions": [],
     "pair": ProducerPair(1, 0),
     "partition": 0,
     "producer_name": "p",

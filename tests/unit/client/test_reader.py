@@ -252,16 +252,66 @@ def test_a_follower_sees_what_comes_later(monkeypatch):
         assert next(iter(reader))[1].value == b"and later"
 
 
-def test_a_follower_holds_long_polls_and_short_ones_where_partitions_share_a_thread(monkeypatch):
+def test_a_follower_of_an_older_service_holds_long_reads_and_short_ones_where_partitions_share_a_thread(monkeypatch):
     monkeypatch.setattr(prefetch, "THREADS_MAX", 2)
     waits = {}
     for partitions in (1, 2, 3):
         service, client = filled(partitions=partitions, batches=1)
+        service.scripts["pollRecords"] = lambda _, __: refused(errors.NotFoundError("no such route"))
         with client.reader("t", follow=True) as reader:
             next(iter(reader))
-        waits[partitions] = {int(one.value["wait_ms"]) for one in list(service.sent) if "wait_ms" in one.value}
+        waits[partitions] = {int(one["wait_ms"]) for one in service.values("readRecords")}
 
     assert waits == {1: {10_000}, 2: {10_000}, 3: {500}}
+
+
+@pytest.mark.parametrize("refusal", [errors.NotFoundError("no such route"), errors.NotAuthorizedError("no")])
+def test_a_follower_without_polls_goes_on_by_plain_reads_and_says_so_once(refusal, caplog):
+    service, client = filled(partitions=2, batches=1)
+    service.scripts["pollRecords"] = lambda _, __: refused(refusal)
+    with client.reader("t", follow=True) as reader:
+        each = iter(reader)
+        found = [next(each)[1].value for _ in range(10)]
+        give(service, 1, b"later")
+        assert next(each)[1].value == b"later"
+    assert sorted(found) == sorted([b"%d" % n for n in range(5)] * 2)
+    assert len(service.values("pollRecords")) == 1
+    [said] = [one for one in caplog.records if "no poll of many partitions" in one.getMessage()]
+    assert refusal.code in said.getMessage()
+
+
+def test_a_follower_asks_for_all_partitions_by_one_request_and_a_reader_that_ends_by_plain_reads():
+    service, client = filled(partitions=3, batches=1)
+    with client.reader("t", follow=True) as reader:
+        each = iter(reader)
+        for _ in range(15):
+            next(each)
+    topic_id = service.outside.topic("t").topic_id
+    assert not service.values("readRecords")
+    first = service.values("pollRecords")[0]
+    assert first["positions"] == [
+        {"topic": "t", "partition": number, "offset": 0, "topic_id": topic_id} for number in range(3)
+    ]
+    asked = len(service.values("pollRecords"))
+    with client.reader("t") as reader:
+        assert len(list(reader)) == 15
+    assert len(service.values("pollRecords")) == asked
+
+
+@pytest.mark.parametrize("partitions", [None, [0]])
+def test_a_follower_never_reads_on_in_a_topic_that_was_created_again(partitions):
+    """Also where its first answer told it the topic's id, and where the program asks again."""
+    service, client = filled(batches=1)
+    with client.reader("t", partitions, follow=True) as reader:
+        each = iter(reader)
+        for _ in range(5):
+            next(each)
+        service.outside.delete_topic("t")
+        service.outside.create_topic("t")
+        service.outside.produce("t", 0, [Record(b"of another life") for _ in range(9)])
+        for _ in range(2):
+            with pytest.raises(errors.UnknownTopicIdError):
+                list(reader)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fenceline import errors, limits
 from fenceline.client import types
@@ -19,8 +19,10 @@ from fenceline.client.calls import public
 from fenceline.client.problems import error_in
 from fenceline.client.requests.base import Requests, given
 from fenceline.model.kinds import Isolation
-from fenceline.model.requests import PollPosition
 from fenceline.model.results import Page
+
+if TYPE_CHECKING:
+    from fenceline.model.requests import PollPosition
 
 FRAMES_TYPE = "application/vnd.fenceline.batches"
 _FRAME = struct.Struct(">16siqi")
