@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from fenceline import limits
 from fenceline.answers import LEFT_OUT, Stated, Titled
 from fenceline.errors import InvalidRequestError
-from fenceline.model.kinds import ClientName, Offset
+from fenceline.model.kinds import Offset
 from fenceline.model.subscription import (
     Acknowledged,
     CommittedOffset,
@@ -21,9 +21,8 @@ from fenceline.model.subscription import (
     SubscriptionEntry,
     SubscriptionPage,
 )
-from fenceline_http.json_schema import of_type
 from fenceline_http.operations import groups
-from fenceline_http.operations.groups import GROUP_PATH
+from fenceline_http.operations.groups import GROUP_PATH, LABEL
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
@@ -107,19 +106,10 @@ def _reader_id(value: Any, field: str) -> str:
     return text
 
 
-def _client_name(value: Any, field: str) -> str:
-    from fenceline.access.session_item import check_client_name  # Only a request that has one pays for loading it.
-
-    text = TEXT.of_json(value, field)
-    check_client_name(text)
-    return text
-
-
 READER_ID = Kind(
     _reader_id,
     {"type": "string", "minLength": 1, "maxLength": limits.READER_ID_CHARS_MAX, "pattern": "^[A-Za-z0-9._-]+$"},
 )
-CLIENT_NAME = Kind(_client_name, of_type(ClientName))
 
 
 @Titled("Acknowledgement")
@@ -135,7 +125,7 @@ class AcknowledgementBody(OfMember, Body):
     reader_id: str | None = optional(
         READER_ID, "The id of the reader, fresh for each one. The answer names another reader of the partition."
     )
-    client_name: str | None = optional(CLIENT_NAME, "The name that the answer to another reader gives.")
+    client_name: str | None = optional(LABEL, "The name that the answer to another reader gives.")
     topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
     def check(self) -> None:
