@@ -1,7 +1,7 @@
 """Four workers share the partitions of a topic, while they are killed, frozen and started at random.
 
-The workers are one consumer group. Nothing tells them which partitions are theirs: the group shares the partitions out,
-and shares them out again whenever a worker comes or goes. A worker handles a record, and then commits it:
+The workers are one consumer group. No program says which partitions are theirs: the group shares the partitions
+out, and shares them out again whenever a worker comes or goes. A worker handles a record, and then commits it:
 
 - A worker that is killed (kill -9) says nothing. When its lease is over, the others get its partitions, from the last
   commit on.

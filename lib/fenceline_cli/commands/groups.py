@@ -213,7 +213,7 @@ def _refuse_members(client: Client, group: str) -> None:
     try:
         count = client.group(group).group.member_count
     except GroupIdNotFoundError:
-        return  # a subscription that nobody joined; what is missing the command's own requests say
+        return  # a subscription without members; what is missing the command's own requests say
     if count:
         raise CommandError(
             f"the group {group} has {count} members; stop them first, or 'fenceline group remove' those that are dead "
@@ -275,7 +275,7 @@ def _show(page: GroupPage, marks: Marks, *, as_json: bool, is_again: bool) -> No
 
 
 def _partition_rows(found: Sequence[GroupMember], marks: Marks) -> list[list[Any]]:
-    """Return a row for each partition: who has it, and who gets it where that is another member."""
+    """Return a row for each partition: its member, and the next one where that is another."""
     held = {
         (topic.topic, one.partition): (member, one)
         for member in found

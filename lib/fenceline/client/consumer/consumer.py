@@ -1,6 +1,6 @@
 """A consumer: the records of the partitions that its group gives it, while members come and go (KIP-848).
 
-Rule: the program is told of its partitions in its own thread, between two records. After ``on_revoked`` was called with
+Rule: the program learns of its partitions in its own thread, between two records. After ``on_revoked`` was called with
 a partition, no record of it is handed out, also none that was read ahead. Only after that, and after a commit, is the
 partition reported as stopped, so another member begins it where this one ended.
 
@@ -52,7 +52,7 @@ _PASSING = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a consumer reads, and what it tells the program."""
+    """How a consumer reads, and the program's callbacks."""
 
     reading: ReadOptions
     commit: Commit
@@ -266,7 +266,7 @@ class Consumer:
     # Pages
 
     def _next_rest(self) -> tuple[Place, Iterator[ReadRecord], int] | None:
-        """Return what is left of a page, after the program was told of its partitions; ``None`` at the end."""
+        """Return what is left of a page, after the program has learned of its partitions; ``None`` at the end."""
         check_here(self)
         if self._is_closed:
             raise RuntimeError("the consumer was closed, so it shows nothing more; make a new one")
@@ -279,7 +279,7 @@ class Consumer:
         return self._rest
 
     def _read_next(self) -> bool:
-        """Wait for a page or for something to tell; return False at the end."""
+        """Wait for a page or for a change of partitions; return False at the end."""
         now_ms = self._runtime.monotonic_ms()
         if not self._options.reading.is_following and not self._open and self._is_complete():
             if self._options.commit == "auto":
@@ -335,7 +335,7 @@ class Consumer:
         with self._heart.lock:
             return self._member.member_id, self._member.epoch
 
-    # What the program is told
+    # Callbacks of the program
 
     def _must_look(self) -> bool:
         """Return whether anything comes before the next record."""

@@ -3,7 +3,7 @@
 Rule: one heartbeat is under way at a time. Its answer goes into the ``Member``, under the lock that the program's
 thread takes, too, and then the program's thread is woken. No request is sent under the lock.
 
-Not here: what an answer means (``member``), and what the program is told (``consumer``).
+Not here: what an answer means (``member``), and the program's callbacks (``consumer``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Heartbeats:
     """The heartbeats of one member, from ``join`` to ``leave``. Safe to share between threads.
 
     Args:
-        wake: Called after each answer that has something to tell the program, in the thread that got it.
+        wake: Called after each answer that changes something for the program, in the thread that got it.
 
     Attributes:
         lock: Held while ``member`` is looked at or changed.
@@ -104,7 +104,7 @@ class Heartbeats:
         self.stop()
         until_ms = self._runtime.monotonic_ms() + GIVE_BACK_MS
         with self.lock:
-            # A join that is carried out after the leave would leave a member behind that nobody is.
+            # A join that is carried out after the leave would leave a member behind that no client is.
             while self._is_sending and (left_ms := until_ms - self._runtime.monotonic_ms()) > 0:
                 self._changed.wait(left_ms / 1000)
             member_id, is_over = self.member.member_id, self.member.failure is not None

@@ -1,6 +1,6 @@
-"""A member of a group, as its client sees it: what to tell the service, and what its answers change.
+"""A member of a group, as its client sees it: what to send to the service, and what its answers change.
 
-Rule: what the program works on (``working``) changes only when the program was told. What the service shows
+Rule: what the program works on (``working``) changes only when the program has learned of it. What the service shows
 (``shown``) changes with each answer. A partition that is worked on and no longer shown is to be given up, and a
 heartbeat reports it as stopped only once the program has stopped. One that is shown and not worked on is to be begun.
 

@@ -128,7 +128,7 @@ class Reads:
     def _read(self, number: int, position: int | None, wait_ms: int) -> Page:
         place, options, (member_id, member_epoch) = self._places.get(number), self._options, self._member()
         if place is None:
-            raise errors.UnknownTopicOrPartitionError("the partition was dropped")  # shown to nobody
+            raise errors.UnknownTopicOrPartitionError("the partition was dropped")  # never shown
         return self._client.read_subscription(
             place.topic,
             self._group,

@@ -46,7 +46,7 @@ def committed(wire: Wire, group: str = "g") -> dict[int, int]:
 
 
 class Worker(threading.Thread):
-    """A program that consumes in a thread until ``stop``; ``said`` has what it was told, in order."""
+    """A program that consumes in a thread until ``stop``; ``said`` has its callbacks, in order."""
 
     def __init__(self, wire: Wire, *, hold: Callable[[int, int], object] = lambda *_: None, **options: Any) -> None:
         super().__init__(daemon=True)

@@ -45,7 +45,7 @@ def answer(one: Member, now_ms: int, epoch: int, partitions: Sequence[int], **mo
 
 
 def take_all(one: Member, now_ms: int) -> None:
-    """Be a program that does at once what it is told."""
+    """Be a program that follows each change at once."""
     changes = one.changes(now_ms)
     one.told(changes.lost)
     one.stopped(changes.revoked, now_ms)
