@@ -45,7 +45,7 @@ class Counts:
     conflicts: int = 0
     checkpoint_age_ms: int | None = None  # the oldest of the partitions appended to, as far as this process knows
     lost_group_writes: int = 0  # of groups' items, because another write was first
-    members_ended: int = 0  # whose items were deleted in a write of their group's item
+    members_ended: int = 0  # their items were deleted in a write of their group's item
 
 
 class Meter:

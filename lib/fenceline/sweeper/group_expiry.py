@@ -1,8 +1,8 @@
-"""Group expiry: removes members whose lease is over, finishes deletions, and deletes groups that nobody uses.
+"""Group expiry: removes members whose lease is over, finishes deletions, and deletes groups without use.
 
 Protocol, "Groups".
 
-Rule: heartbeats remove members that died, so the sweeper is needed only for groups in which nobody is left to send one.
+Rule: heartbeats remove members that died, so the sweeper is needed only for groups in which no member is left.
 A group's item is kept for 7 days after its last change, and as long as the group has offsets, because its tokens would
 begin again otherwise.
 
