@@ -44,8 +44,8 @@ class Counts:
     lost_races: int = 0
     conflicts: int = 0
     checkpoint_age_ms: int | None = None  # the oldest of the partitions appended to, as far as this process knows
-    lost_group_writes: int = 0  # of groups' items, to other requests
-    members_ended: int = 0  # by the deletion of the member's item in a write of its group's item
+    lost_group_writes: int = 0  # of groups' items, because another write was first
+    members_ended: int = 0  # their items were deleted in a write of their group's item
 
 
 class Meter:

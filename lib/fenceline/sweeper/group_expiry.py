@@ -1,10 +1,10 @@
-"""Group expiry: removes members whose lease is over, finishes deletions, and deletes groups that are not used.
+"""Group expiry: removes members whose lease is over, finishes deletions, and deletes groups without use.
 
 Protocol, "Groups".
 
-Rule: heartbeats remove members that died, so the sweeper is needed only for groups in which no member is left to send
-one. A group's item is kept for 7 days after its last change, and as long as the group has offsets, because its tokens
-would begin again otherwise.
+Rule: heartbeats remove members that died, so the sweeper is needed only for groups in which no member is left.
+A group's item is kept for 7 days after its last change, and as long as the group has offsets, because its tokens would
+begin again otherwise.
 
 Rule: a run that looks at every group counts members, and groups that do not settle. A part of them would be no count.
 
