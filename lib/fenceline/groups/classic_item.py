@@ -101,7 +101,9 @@ def to_group(group: GroupItem, classic: Classic, now_ms: int, chunks: Sequence[A
         for name, one in classic.members.items()
     }
     changed = replace(group, type=CLASSIC, epoch=classic.epoch, assignor="", members=members, classic=value)
-    return replace(changed, topics={}, target={}, target_epoch=classic.epoch, targeted_at=0, updated_at=now_ms)
+    return replace(
+        changed, topics={}, target={}, target_epoch=classic.epoch, targeted_at=0, updated_at=now_ms, is_gone=False
+    )
 
 
 def from_group(group: GroupItem, blob: bytes | None = None) -> Classic:

@@ -22,7 +22,7 @@ from fenceline.groups import deletion, reads, removal
 from fenceline.groups.group_item import GroupItem
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
-from fenceline.ports import Delete
+from fenceline.ports import Check, Delete
 from fenceline.subscriptions.cursors import Live
 
 # Takes the name of the swept thing, and reports problems within.
@@ -63,7 +63,8 @@ def _sweep_group(context: Context, live: Live, group: GroupItem, *, now_ms: int,
     group = removal.without_dead(context, group)
     for one in reads.members(context, group.group).values():
         if one.member_id not in group.members and now_ms - one.expires_at >= limits.MEMBER_LEFT_MS:
-            context.items.write([Delete(one.key, one.version or 0)])
+            # The group must be the one that does not have the member: it may have joined since.
+            context.items.write([Delete(one.key, one.version or 0), Check(group.key, group.version)])
             budget.items += 1
     is_old = not group.members and now_ms - group.updated_at >= limits.GROUP_MS
     if is_old and (group.is_gone or not _has_offsets(context, group)):
