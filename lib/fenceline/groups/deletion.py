@@ -64,7 +64,7 @@ def _marked(context: Context, group: GroupItem) -> GroupItem:
     """Mark the group as going, after its lapsed members are removed, and return it.
 
     Raises:
-        NonEmptyGroupError: A member is live, or the group's members are classic.
+        NonEmptyGroupError: A member is live.
     """
     group = removal.without_dead(context, group)
     if group.members:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from fenceline import limits
 from fenceline.format import keys
 from fenceline.format.partitioner import COORDINATOR_SHARDS
-from fenceline.groups import deletion, reads, removal
+from fenceline.groups import classic_chunks, deletion, reads, removal
 from fenceline.groups.group_item import GroupItem
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
@@ -66,6 +66,9 @@ def _sweep_group(context: Context, live: Live, group: GroupItem, *, now_ms: int,
             # The group must be the one that does not have the member: it may have joined since.
             context.items.write([Delete(one.key, one.version or 0), Check(group.key, group.version)])
             budget.items += 1
+    for chunk in classic_chunks.left(context, group, now_ms - limits.MEMBER_LEFT_MS):
+        context.items.write([Delete(chunk.key, chunk.version), Check(group.key, group.version)])
+        budget.items += 1
     is_old = not group.members and now_ms - group.updated_at >= limits.GROUP_MS
     if is_old and (group.is_gone or not _has_offsets(context, group)):
         context.items.write([Delete(group.key, group.version or 0)])

@@ -11,14 +11,22 @@ from dataclasses import replace
 import pytest
 
 from fenceline import limits
-from fenceline.errors import ContendedError, GroupMaxSizeReachedError, UnsupportedAssignorError
+from fenceline.errors import (
+    ContendedError,
+    GroupMaxSizeReachedError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+    UnsupportedAssignorError,
+)
 from fenceline.format import keys
 from fenceline.format.item_size import size_of
-from fenceline.groups import membership
-from fenceline.groups.group_item import NATIVE, GroupItem, GroupTopic, Subscriber
+from fenceline.groups import classic, classic_chunks, classic_item, membership
+from fenceline.groups.classic import Join
+from fenceline.groups.classic_service import ClassicGroups
+from fenceline.groups.group_item import CLASSIC, NATIVE, GroupItem, GroupTopic, Subscriber
 from fenceline.groups.member_item import Held, MemberItem
 from fenceline.model.subscription import CommittedOffset
-from fenceline.ports import Delete, Item
+from fenceline.ports import Delete, Item, Put, VersionMoved
 from fenceline.service.log import Log
 from tests.support.grouping import GROUP, beat, group_item, held, items, join, member_item, settle
 from tests.support.service import (
@@ -285,3 +293,140 @@ def test_two_joins_of_one_member_at_once_end_in_one_member(service: Service, fat
     (a,) = settle(service, a)
     assert items(service).keys() == {"a"}
     assert held(a) == [0, 1, 2, 3]
+
+
+# Classic groups
+
+
+def test_a_classic_group_that_comes_after_a_deleted_one_is_shown(service: Service) -> None:
+    join(service.log, "a")
+    service.log.groups.leave(GROUP, "a")
+    service.log.groups.delete(GROUP)
+    epoch = group_item(service).epoch
+    formed(service, "c")
+    found = service.log.groups.get(GROUP)
+    assert (found.group.type, found.group.state, found.group.member_count) == ("classic", "PreparingRebalance", 1)
+    assert group_item(service).epoch == epoch, "its generations go on from there"
+
+
+def formed(service: Service, *names: str, metadata: bytes = b"m", state: str = "PreparingRebalance") -> None:
+    """Let members join a classic group, and write what that leaves; stable ones have assignments."""
+    stored = service.items.store.get([keys.group_item(GROUP)])
+    item = next(map(GroupItem.from_item, stored.values()), GroupItem(GROUP, CLASSIC, 0, ""))
+    context, now_ms = service.log.context, service.runtime.now_ms()
+    group = classic_item.from_group(item)
+    for name in names:
+        asked = Join(name, None, "client", "host", "consumer", [("range", metadata)], 45_000, 60_000)
+        group = classic.join(group, asked, now_ms).changed or group
+    if state == "Stable":
+        group = classic.completed(group, now_ms)
+        group = classic.sync(group, group.leader, None, group.epoch, {}, now_ms).changed or group
+    marker = [] if stored else [Put.replacing(keys.ANY_GROUP, {}, None, service.runtime.fresh_version)]
+    classic_chunks.write(context, item, group, now_ms, *marker)
+
+
+def chunks(service: Service) -> int:
+    return len(service.items.store.query(keys.member_items(GROUP), prefix=keys.CHUNK_SORT))
+
+
+def test_a_classic_member_is_shown_with_its_lease_and_generation(service: Service) -> None:
+    formed(service, "c", state="Stable")
+    (one,) = service.log.groups.get(GROUP).members
+    assert (one.member_id, one.member_epoch, one.client_name, one.client_host) == ("c", 1, "client", "host")
+    assert one.expires_at == service.runtime.now_ms() + 45_000
+    assert (one.partitions, one.asked, one.target, one.is_away) == ([], [], [], False)
+
+
+@pytest.mark.parametrize("metadata", [b"m", b"m" * 400_000])
+def test_a_classic_group_whose_members_all_died_is_deleted_with_its_chunks(service: Service, metadata: bytes) -> None:
+    formed(service, "c", "d", metadata=metadata, state="Stable")
+    assert (chunks(service) > 0) == (len(metadata) > 1)
+    service.runtime.advance(46_000)
+    with pytest.raises(NonEmptyGroupError):
+        service.log.groups.delete(GROUP)
+    service.runtime.advance(1)
+    service.log.groups.delete(GROUP)
+    assert group_item(service).is_gone
+    assert chunks(service) == 0
+
+
+def test_the_offsets_of_a_classic_group_are_free_once_all_of_its_members_died(service: Service) -> None:
+    append(service.log, "1", "2")
+    formed(service, "c", "d", state="Stable")
+    service.runtime.advance(46_000)
+    with pytest.raises(UnknownMemberIdError):
+        service.log.subscriptions.commit(GROUP, [CommittedOffset(TOPIC, 0, 1)])
+    assert group_item(service).members.keys() == {"c", "d"}
+    service.runtime.advance(1)
+    service.log.subscriptions.commit(GROUP, [CommittedOffset(TOPIC, 0, 1)])
+    assert not group_item(service).members
+
+
+def test_a_member_that_waits_to_join_is_not_dead_before_its_wait_is_over(service: Service) -> None:
+    """It sends no heartbeats while it waits, and its lease may end meanwhile."""
+    formed(service, "c", "d", state="Stable")
+    formed(service, "e")  # the deadline is the longest rebalance time-out, 60 s, away
+    service.runtime.advance(60_000)
+    swept(service, is_thorough=True)
+    assert group_item(service).members.keys() == {"e"}
+    service.runtime.advance(46_001)
+    swept(service, is_thorough=True)
+    assert not group_item(service).members
+
+
+def orphaned(service: Service) -> None:
+    """Leave the chunks of a write whose process died before it."""
+    stored = service.items.store.get([keys.group_item(GROUP)])
+    item = next(map(GroupItem.from_item, stored.values()))
+    group = classic_chunks.read(service.log.context, item)
+    member = next(iter(group.members.values()))._replace(protocols=[("range", b"m" * 400_000)])
+    classic_chunks.make(service.log.context, GROUP, replace(group, members={"other": member}))
+
+
+def test_the_sweeper_deletes_chunks_that_no_item_names_after_an_hour(service: Service) -> None:
+    formed(service, "c", metadata=b"m" * 400_000, state="Stable")
+    named = chunks(service)
+    orphaned(service)
+    assert chunks(service) > named
+    both = chunks(service)
+    swept(service, is_thorough=True)
+    assert chunks(service) == both
+    service.runtime.advance(limits.MEMBER_LEFT_MS)
+    before = group_item(service)
+    lease = {name: [one[0], one[1], 2**62] for name, one in (before.classic or {})["members"].items()}
+    service.items.store.write(
+        [replace(before, classic={**(before.classic or {}), "members": lease}).put(service.runtime)]
+    )
+    swept(service, is_thorough=True)
+    assert chunks(service) == named
+    assert classic_chunks.read(service.log.context, group_item(service)).members.keys() == {"c"}
+
+
+def test_no_item_names_chunks_that_the_sweeper_deleted(service: Service) -> None:
+    """The sweeper's clock is hours ahead, or the writer was frozen for hours."""
+    formed(service, "c", state="Stable")
+
+    def sweeps() -> None:
+        for one in classic_chunks.left(service.log.context, group_item(service), 2**62):
+            service.items.store.write([Delete(one.key, one.version)])
+
+    large = b"m" * 200_000
+    service.items.plan("write", passes, slept_before(sweeps))
+    with pytest.raises(VersionMoved):
+        formed(service, "d", metadata=large)
+    assert group_item(service).members.keys() == {"c"}
+    assert chunks(service) == 0
+
+
+def test_a_classic_group_has_its_largest_size_and_leaving_is_never_refused(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = ClassicGroups(service.log.context, service.log.subscriptions.live)
+    formed(service, "c", "d", state="Stable")
+    monkeypatch.setattr(limits, "GROUP_ITEM_BYTES_MAX", 10)
+    before = group_item(service)
+    with pytest.raises(GroupMaxSizeReachedError):
+        groups.join(GROUP, Join("e", None, None, None, "consumer", [("range", b"")], 45_000, 60_000))
+    assert group_item(service) == before
+    groups.leave(GROUP, [("d", None)])
+    assert group_item(service).members.keys() == {"c"}
