@@ -81,7 +81,7 @@ def make(context: Context, group: str, classic: Classic) -> tuple[Sequence[Any],
     first: Check | None = None
     for number, part in enumerate(parts):
         key = keys.group_chunk(group, name, number)
-        value = {"data": part, "made_at": context.runtime.now_ms()}
+        value: Mapping[str, Any] = {"data": part, "made_at": context.runtime.now_ms()}
         put = Put.replacing(key, value, None, context.runtime.fresh_version)
         context.items.write([put])
         first = first or Check(key, put.version)
