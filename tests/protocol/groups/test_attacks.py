@@ -28,6 +28,7 @@ from fenceline.groups.member_item import Held, MemberItem
 from fenceline.model.subscription import CommittedOffset
 from fenceline.ports import Delete, Item, Put, VersionMoved
 from fenceline.service.log import Log
+from tests.support.calls import Call
 from tests.support.grouping import GROUP, beat, group_item, held, items, join, member_item, settle
 from tests.support.service import (
     TOPIC,
@@ -341,6 +342,7 @@ def test_a_classic_member_is_shown_with_its_lease_and_generation(service: Servic
 def test_a_classic_group_whose_members_all_died_is_deleted_with_its_chunks(service: Service, metadata: bytes) -> None:
     formed(service, "c", "d", metadata=metadata, state="Stable")
     assert (chunks(service) > 0) == (len(metadata) > 1)
+    orphaned(service)
     service.runtime.advance(46_000)
     with pytest.raises(NonEmptyGroupError):
         service.log.groups.delete(GROUP)
@@ -425,8 +427,9 @@ def test_a_classic_group_has_its_largest_size_and_leaving_is_never_refused(
     formed(service, "c", "d", state="Stable")
     monkeypatch.setattr(limits, "GROUP_ITEM_BYTES_MAX", 10)
     before = group_item(service)
-    with pytest.raises(GroupMaxSizeReachedError):
-        groups.join(GROUP, Join("e", None, None, None, "consumer", [("range", b"")], 45_000, 60_000))
+    asked = Join("e", None, None, None, "consumer", [("range", b"")], 45_000, 60_000)
+    refused = Call(lambda: groups.join(GROUP, asked)).done()
+    assert isinstance(refused, GroupMaxSizeReachedError)
     assert group_item(service) == before
     groups.leave(GROUP, [("d", None)])
     assert group_item(service).members.keys() == {"c"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from fenceline.groups.classic import Join, Joined
 from fenceline.groups.classic_service import ClassicGroups, MemberIdRequired
 from fenceline.groups.group_item import GroupItem
 from tests.support import grouping, members
+from tests.support.calls import Call
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.service import Gate, Service, loses_answer, moves, never_arrives
 
@@ -41,27 +42,6 @@ def process(service: Service) -> ClassicGroups:
 def asks(member_id: str, metadata: bytes = b"m", **fields: Any) -> Join:
     made = Join(member_id, None, "client", None, "consumer", [("range", metadata)], 45_000, 60_000)
     return made._replace(**fields)
-
-
-class Call:
-    """A call in a thread of its own."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.answer: Any = None
-        self._call = call
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.answer = self._call()
-        except FencelineError as error:
-            self.answer = error
-
-    def done(self) -> Any:
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
-        return self.answer
 
 
 def item_of(service: Service) -> GroupItem:
@@ -187,6 +167,28 @@ def test_a_change_of_this_process_wakes_who_waits(service: Service, monkeypatch:
     wait_until(lambda: GROUP in groups._groups and groups._groups[GROUP].condition._waiters)
     groups.sync(GROUP, leader.member_id, None, 1, {follower.member_id: b"yours"})
     assert waits.done() == b"yours"
+
+
+def test_a_change_between_the_look_and_the_wait_is_not_missed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = process(service)
+    joined = generation(service, (groups, asks("a")), (groups, asks("b")))
+    monkeypatch.setattr(classic_service, "_LOOK_MS_MIN", 10**7)
+    follower, leader = sorted(joined, key=lambda one: one.leader == one.member_id)
+    decided, has_looked = groups._decided, threading.Event()
+
+    def then_the_leader_answers(*arguments: Any) -> Any:
+        answer = decided(*arguments)
+        if answer is None and not has_looked.is_set():
+            has_looked.set()
+            given = {follower.member_id: b"yours"}
+            Call(partial(groups.sync, GROUP, leader.member_id, None, 1, given)).done()
+        return answer
+
+    monkeypatch.setattr(groups, "_decided", then_the_leader_answers)
+    assert Call(partial(groups.sync, GROUP, follower.member_id, None, 1, {})).done() == b"yours"
+    assert has_looked.is_set()
 
 
 def test_a_heartbeat_renews_the_lease_when_a_third_is_spent(service: Service) -> None:
