@@ -9,6 +9,7 @@ with QuietStart():
     import fenceline.read.reader
     import fenceline.read.segments
     import fenceline.service.partitions
+    import fenceline.service.poll
     import fenceline_http.handlers.read
     import fenceline_http.operations.read
     from fenceline_http import wiring

@@ -281,6 +281,16 @@ class Observability(Construct):
             _graph("Checkpoints, age in ms", [self._ours(metric_names.CHECKPOINT_AGE, "Maximum")]),
         )
         dashboard.add_widgets(
+            _graph(
+                "Groups: members, unsettled groups",
+                [self._ours(name, "Maximum") for name in (metric_names.GROUP_MEMBERS, metric_names.GROUPS_UNSETTLED)],
+            ),
+            _graph(
+                "Groups: members removed, writes lost",
+                [self._ours(name, "Sum") for name in (metric_names.MEMBERS_REMOVED, metric_names.LOST_GROUP_WRITES)],
+            ),
+        )
+        dashboard.add_widgets(
             _graph("Functions: duration, ms", [one.metric_duration(statistic="p99") for one in functions.values()]),
             _graph("Functions: errors", [one.metric_errors() for one in functions.values()]),
             _graph("Functions: throttled", [one.metric_throttles() for one in functions.values()]),

@@ -1,7 +1,7 @@
 ------------------------------- MODULE Groups -------------------------------
 (* How the members of a group share out partitions: joins, heartbeats, what is asked for and released, removals, and the
    commits of members.
-   Protocol: "Consumer groups"; invariants G1 to G6.
+   Protocol: "Groups"; invariants G1 to G6.
 
    Read the algorithm like a program. Each label is one atomic step, with one store call at most. Between two labels a
    process may be frozen, for any time, or die. Where more than one thing may happen next, all are tried.

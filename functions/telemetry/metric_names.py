@@ -26,12 +26,18 @@ REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, because the source d
 OTHER_HISTORIES = "OtherHistories"  # links that stopped, because the source has another log than before
 REPLICATION_LAG_MS = "ReplicationLagMs"  # the age of the oldest record not taken, or the time since a peer answered
 UNSENT = "UnsentMessages"  # the notifier's messages that a peer's queue did not take
+GROUP_MEMBERS = "GroupMembers"
+GROUPS_UNSETTLED = "GroupsUnsettled"  # with members, and not Stable for a minute
+MEMBERS_REMOVED = "MembersRemoved"  # from their groups, without a request of their own
+LOST_GROUP_WRITES = "LostGroupWrites"  # writes of a group's item that another write forestalled
 
 # The members of the sweeper's report that are metrics, too, of the replicator's, and of the notifier's.
 OF_REPORTS = {
     "transactions_hanging": TRANSACTIONS_HANGING,
     "transactions_overdue": TRANSACTIONS_OVERDUE,
     "transactions_ahead": TRANSACTIONS_AHEAD,
+    "group_members": GROUP_MEMBERS,
+    "groups_unsettled": GROUPS_UNSETTLED,
 }
 OF_REPLICATION = {
     "gaps": REPLICATION_GAPS,

@@ -32,6 +32,8 @@ Event: TypeAlias = Mapping[str, Any]
 Handler: TypeAlias = Callable[[Event, Any], dict[str, Any]]
 Run: TypeAlias = Callable[[Event, Any, Service], dict[str, Any]]
 
+LEAVE = "DELETE /v1/groups/{group}/members/{member_id}"  # a member that leaves was not removed
+
 
 class LambdaContext(Protocol):
     aws_request_id: str
@@ -150,6 +152,7 @@ class _Reporter:
         is_produce = self._name == "produce"
         if is_produce:
             self._appended(counts, request, about)
+        self._shared_out(counts, request.route)
         if request.codes:
             codes = Counter(request.codes)
             self._refused(codes)
@@ -158,21 +161,23 @@ class _Reporter:
             self._logger.debug("answered", duration_ms=round(request.duration_ms, 1), **about)
 
     def ran(self, report: Mapping[str, Any], duration_ms: float, request_id: str) -> None:
+        counts = self._taken()
         self._logger.info(
             "answered",
             duration_ms=round(duration_ms, 1),
             function=self._name,
             route="",
             status=200,
-            calls=dict(self._taken().calls),
+            calls=dict(counts.calls),
             request_id=request_id,
             report=report,
         )
+        self._shared_out(counts, "")
         self.measured(report)
 
     def measured(self, report: Mapping[str, Any]) -> None:
         measured = {**metric_names.OF_REPORTS, **metric_names.OF_REPLICATION, **metric_names.OF_NEWS}
-        counts = {name: report[member] for member, name in measured.items() if member in report}
+        counts = {name: report[member] for member, name in measured.items() if report.get(member) is not None}
         for name, count in counts.items():
             unit = MetricUnit.Milliseconds if name.endswith("Ms") else MetricUnit.Count
             self._metrics.add_metric(name, unit, count)
@@ -205,6 +210,18 @@ class _Reporter:
         for key, value in about.items():
             emf.add_metadata(key, value)
         emf.flush_metrics()
+
+    def _shared_out(self, counts: Counts, route: str) -> None:
+        """Report what befell groups, where there is something to report."""
+        found = {
+            metric_names.MEMBERS_REMOVED: 0 if route == LEAVE else counts.members_ended,
+            metric_names.LOST_GROUP_WRITES: counts.lost_group_writes,
+        }
+        for name, count in found.items():
+            if count:
+                self._metrics.add_metric(name, MetricUnit.Count, count)
+        if any(found.values()):
+            self._metrics.flush_metrics()
 
     def _refused(self, codes: Mapping[str, int]) -> None:
         emf = self._metrics

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fenceline.client import Client as Client
     from fenceline.client import CommitOutcomeUnknownError as CommitOutcomeUnknownError
     from fenceline.client import CommittedOffset as CommittedOffset
+    from fenceline.client import Consumer as Consumer
     from fenceline.client import Delivered as Delivered
     from fenceline.client import Delivery as Delivery
     from fenceline.client import FailoverSubscriber as FailoverSubscriber
@@ -64,6 +65,7 @@ __all__ = [
     "Client",
     "CommitOutcomeUnknownError",
     "CommittedOffset",
+    "Consumer",
     "Delivered",
     "Delivery",
     "FailoverSubscriber",

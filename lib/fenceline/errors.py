@@ -213,6 +213,12 @@ class UnknownTopicOrPartitionError(FixError):
     code, status, title = "UNKNOWN_TOPIC_OR_PARTITION", 404, "unknown topic or partition"
 
 
+class UnknownTopicIdError(FixError):
+    """The topic was deleted, and another one has its name: the request names the id of the earlier one."""
+
+    code, status, title = "UNKNOWN_TOPIC_ID", 404, "unknown topic id"
+
+
 class UnknownSubscriptionError(FixError):
     """The subscription does not exist."""
 

@@ -84,6 +84,11 @@ STATE_REQUEST_MS = 5_000  # spent in one request on an object under state/
 # I6. Longer than a look is young: ITEM_AGE_MS_MAX. model: Append, "grace is longer"
 GC_GRACE_MS = 3_600_000
 URL_MS = 3_600_000  # for which a segment's URL works; the contract promises ten minutes
+POLL_POSITIONS_MAX = 500  # partitions of one request
+POLL_LOOKS_AT_ONCE = 32  # at partitions, by one request
+POLL_BODIES_BYTES = 64 * MIB  # which the pages that one request reads side by side may take
+POLL_WORK_MS = 8_000  # after which a request that has something to say looks at no further partitions
+POLL_AGAIN_MS = 100  # from a look at every partition until a held request looks at them again; then it doubles
 POLL_FIRST_MS = 50
 POLL_LAST_MS = 1_000
 POLLS_OF_A_PROCESS_MAX = 1_984  # held at once by a local server, each in a thread

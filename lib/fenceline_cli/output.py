@@ -31,6 +31,7 @@ EXIT_UNAVAILABLE = 3
 EXIT_UNKNOWN = 4
 EXIT_CORRUPT = 5
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as in a shell
+EXIT_TERMINATED = 143  # 128 + SIGTERM
 
 EXIT_CODES = """\b
 Exit codes, each with its error's next_step:

@@ -6,7 +6,7 @@ path for batches alone these may also come as plain bytes, because generators of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 from fenceline.errors import UnsupportedMediaTypeError
@@ -16,6 +16,7 @@ PROBLEM_TYPE = "application/problem+json"
 HTML_TYPE = "text/html; charset=utf-8"
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 BYTES_TYPE = "application/octet-stream"
+FRAMES_TYPE = "application/vnd.fenceline.batches"
 _BATCH_NAME = "application/vnd.apache.kafka.records"
 
 
@@ -59,19 +60,30 @@ def check_batch(content_type: str | None) -> None:
 
 def of_answer(accept: str | None) -> Media:
     """Return the media type of an answer: batches if they are accepted, and JSON is not preferred or named first."""
-    best, best_quality = Media.JSON, 0.0
+
+    def is_batch(name: str, parameters: Mapping[str, str]) -> bool:
+        return name == _BATCH_NAME and parameters.get("version") == "2"
+
+    return Media.BATCH if _is_preferred(accept, is_batch) else Media.JSON
+
+
+def prefers_frames(accept: str | None) -> bool:
+    """Return True if frames of batches are accepted, and JSON is not preferred or named first."""
+    return _is_preferred(accept, lambda name, _: name == FRAMES_TYPE)
+
+
+def _is_preferred(accept: str | None, is_it: Callable[[str, Mapping[str, str]], bool]) -> bool:
+    """Return True if a type is accepted, and JSON is not preferred or named first."""
+    is_best, best_quality = False, 0.0
     for piece in (accept or "").split(","):
         name, parameters = _parsed(piece)
-        if name == _BATCH_NAME and parameters.get("version") == "2":
-            media = Media.BATCH
-        elif name in (JSON_TYPE, "application/*", "*/*"):
-            media = Media.JSON
-        else:
+        is_asked_for = is_it(name, parameters)
+        if not is_asked_for and name not in (JSON_TYPE, "application/*", "*/*"):
             continue
         quality = _quality(parameters.get("q", "1"))
         if quality > best_quality:
-            best, best_quality = media, quality
-    return best
+            is_best, best_quality = is_asked_for, quality
+    return is_best
 
 
 def accepts_json(accept: str | None) -> bool:

@@ -25,8 +25,20 @@ ToJsonText = Callable[[bytes], str]
 
 def to_json(page: Page, encoding: str) -> str:
     """Return the page as JSON. ``encoding`` is the one asked for; the page names the one it has."""
+    return "{" + members_of(page, encoding, _RECORDS_BYTES_MAX)[0] + "}"
+
+
+def members_of(page: Page, encoding: str, bytes_max: int) -> tuple[str, bool]:
+    """Return the members of the page's object as JSON, and whether all records are there.
+
+    Args:
+        bytes_max: For the records; the first one is there however large it is.
+    """
     records = page.records
-    text, count, encoding = (*_as_base64(records), "base64") if encoding == "base64" else _as_text(records)
+    if encoding == "base64":
+        text, count = _as_base64(records, bytes_max)
+    else:
+        text, count, encoding = _as_text(records, bytes_max)
     position = page.position if count == len(records) else records[count].offset
     shown = {
         "encoding": encoding,
@@ -40,37 +52,37 @@ def to_json(page: Page, encoding: str) -> str:
     if page.compaction_horizon is not None:
         shown |= {"compaction_horizon": page.compaction_horizon, "deletes_to": page.deletes_to}
     rest = responses.to_json(shown)
-    return f'{{"records":{text},{rest[1:]}'
+    return f'"records":{text},{rest[1:-1]}', count == len(records)
 
 
-def _as_text(records: Sequence[ReadRecord]) -> tuple[str, int, str]:
+def _as_text(records: Sequence[ReadRecord], bytes_max: int) -> tuple[str, int, str]:
     """Return the records that pass, how many, and the encoding, which is base64 only where it must be."""
     rows = []
     with contextlib.suppress(UnicodeDecodeError):
         for record in records:
             rows.append(_row(record, _utf8))  # One by one: those before the first that is no text count.
-    count = _passing(rows)
+    count = _passing(rows, bytes_max)
     if rows and not count:
-        return (*_as_base64(records[:1]), "base64")
+        return (*_as_base64(records[:1], bytes_max), "base64")
     if count < len(rows) or len(rows) == len(records):
         return _list(rows[:count]), count, "utf8"
-    encoded, encoded_count = _as_base64(records)
+    encoded, encoded_count = _as_base64(records, bytes_max)
     # If the cut for base64 leaves only text on the page, then base64 is not needed.
     if encoded_count > len(rows):
         return encoded, encoded_count, "base64"
     return _list(rows), count, "utf8"
 
 
-def _as_base64(records: Sequence[ReadRecord]) -> tuple[str, int]:
+def _as_base64(records: Sequence[ReadRecord], bytes_max: int) -> tuple[str, int]:
     """Return the records that pass, and how many; at least one, however large."""
     rows = [_row(record, _base64) for record in records]
-    count = _passing(rows) or min(len(rows), 1)
+    count = _passing(rows, bytes_max) or min(len(rows), 1)
     return _list(rows[:count]), count
 
 
-def _passing(rows: Sequence[str]) -> int:
+def _passing(rows: Sequence[str], bytes_max: int) -> int:
     """Return how many of the rows pass."""
-    left = _RECORDS_BYTES_MAX
+    left = bytes_max
     for index, row in enumerate(rows):
         left -= responses.bytes_of(row) + 1
         if left < 0:

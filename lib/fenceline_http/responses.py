@@ -54,13 +54,7 @@ class Response:
         """Return this response, or, in place of one that the gateway does not carry, an error that says so."""
         if passes(self.body):
             return self
-        # It holds one record, which was compressed.
-        return problem(
-            MessageTooLargeError(
-                "the record is too large for JSON; read it as a batch, with GET …/batches",
-                bytes_max=limits.GATEWAY_BYTES_MAX,
-            )
-        )
+        return problem(too_large())
 
     def to_event(self) -> dict[str, Any]:
         """Return the response as a gateway takes it; bytes travel in base64."""
@@ -72,6 +66,13 @@ class Response:
             "headers": self.headers,
             "cookies": [],
         }
+
+
+def too_large() -> MessageTooLargeError:
+    """Return the error in place of an answer that the gateway does not carry: it holds one record, once compressed."""
+    return MessageTooLargeError(
+        "the record is too large for JSON; read it as a batch, with GET …/batches", bytes_max=limits.GATEWAY_BYTES_MAX
+    )
 
 
 def json(body: object, status: int = 200) -> Response:

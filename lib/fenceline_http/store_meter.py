@@ -18,6 +18,7 @@ from fenceline.ports import (
     AlreadyExists,
     Change,
     Conflict,
+    Delete,
     Item,
     ItemKey,
     ItemStore,
@@ -25,11 +26,14 @@ from fenceline.ports import (
     ObjectStore,
     ObjectSummary,
     Put,
+    VersionMoved,
 )
 
 _PARTITIONS_MAX = 10_000
 _LOG = keys.log_prefix("", 0).partition("/")[0] + "/"
 _HEAD = keys.head_item("", 0).sort
+_GROUPS = keys.groups_of(0).partition("/")[0] + "/"
+_MEMBERS = keys.member_items("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class Counts:
     lost_races: int = 0
     conflicts: int = 0
     checkpoint_age_ms: int | None = None  # the oldest of the partitions appended to, as far as this process knows
+    lost_group_writes: int = 0  # of groups' items, to other requests
+    members_ended: int = 0  # by the deletion of the member's item in a write of its group's item
 
 
 class Meter:
@@ -52,13 +58,22 @@ class Meter:
         self._facts: Counter[type[Exception]] = Counter()
         self._checkpointed_ms: OrderedDict[str, int] = OrderedDict()  # by the prefix of the partition's log
         self._age_ms: int | None = None
+        self._lost_group_writes = self._members_ended = 0
 
     def take(self) -> Counts:
         """Return the counts, and reset them."""
         with self._lock:
             facts = self._facts
-            counts = Counts(dict(self._calls), facts[AlreadyExists], facts[Conflict], self._age_ms)
+            counts = Counts(
+                dict(self._calls),
+                facts[AlreadyExists],
+                facts[Conflict],
+                self._age_ms,
+                self._lost_group_writes,
+                self._members_ended,
+            )
             self._calls, self._facts, self._age_ms = Counter(), Counter(), None
+            self._lost_group_writes = self._members_ended = 0
         return counts
 
     def called(self, operation: str) -> None:
@@ -85,6 +100,22 @@ class Meter:
                 with self._lock:
                     log = keys.log_prefix(*keys.parse_partition_items(change.key))
                     self._checkpointed_ms[log] = self._monotonic_ms()
+
+    def lost_write(self, changes: Sequence[Change]) -> None:
+        if _is_of_group(changes):
+            with self._lock:
+                self._lost_group_writes += 1
+
+    def ended_members(self, changes: Sequence[Change]) -> None:
+        if _is_of_group(changes):
+            ended = sum(isinstance(one, Delete) and one.key.partition.startswith(_MEMBERS) for one in changes)
+            with self._lock:
+                self._members_ended += ended
+
+
+def _is_of_group(changes: Sequence[Change]) -> bool:
+    """Return True if a write changes a group's item."""
+    return any(isinstance(one, Put) and one.key.partition.startswith(_GROUPS) for one in changes)
 
 
 class MeteredObjects:
@@ -132,8 +163,13 @@ class MeteredItems:
 
     def write(self, changes: Sequence[Change]) -> None:
         self._meter.called("items.write")
-        self._store.write(changes)
+        try:
+            self._store.write(changes)
+        except (VersionMoved, Conflict):
+            self._meter.lost_write(changes)
+            raise
         self._meter.checkpointed(changes)
+        self._meter.ended_members(changes)
 
     def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
         self._meter.called("items.query")

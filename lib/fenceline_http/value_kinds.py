@@ -75,16 +75,19 @@ def integer_in(text: str) -> int | None:
 
 
 def size(default: int, maximum: int) -> Kind[int]:
-    """Return the kind of sizes in a query: at least 1, and cut to ``maximum``, with any digits however many."""
+    """Return the kind of sizes: at least 1, and cut to ``maximum``, in a query with any digits however many."""
     at_least_one = integer(1).of_json
+
+    def of_json(value: Any, field: str) -> int:
+        return maximum if type(value) is int and value > maximum else at_least_one(value, field)
 
     def of_text(text: str, field: str) -> int:
         if text.isascii() and text.isdigit() and len(text.lstrip("0")) >= _INT64_DIGITS:
             return maximum
-        return min(at_least_one(integer_in(text), field), maximum)
+        return of_json(integer_in(text), field)
 
     schema = {"type": "integer", "minimum": 1, "default": default, "description": f"More than {maximum} is {maximum}."}
-    return Kind(at_least_one, schema, of_text)
+    return Kind(of_json, schema, of_text)
 
 
 def _text(value: Any, field: str) -> str:

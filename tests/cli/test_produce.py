@@ -252,7 +252,6 @@ def test_a_group_reads_and_acknowledges_what_its_session_owns(run, client, topic
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--group", "g"], "--group needs a session; add the --session"),
         (["--session", "s"], "--session needs a group; add the --group, or the --subscription"),
         (["--group", "g", "--subscription", "s", "--session", "x"], "leave out --group or --subscription"),
         (["--compacted", "--follow"], "leave out --follow"),

@@ -20,12 +20,13 @@ from fenceline.adapters.sqlite.lock import NAME
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import keys
 from fenceline.model.record import Record
-from fenceline.ports import Change
+from fenceline.ports import Change, Delete
 from fenceline.recovery.lost_items import lost_topics
 from fenceline.regions.peer import Peers
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli.main import app
+from tests.support.grouping import GROUP, join
 from tests.support.peers import peers_named
 from tests.support.results import error_line
 from tests.support.service import TOPIC, append
@@ -199,6 +200,25 @@ def test_verify_reports_topics_without_items(fenceline: Fenceline, lost: Path) -
         .split("\t")[-1]
         .startswith("LOST: objects name this topic, and no item does; if its items are lost, rebuild them: topic_id=")
     )
+
+
+def test_verify_reports_members_of_no_group_that_hold_a_partition(fenceline: Fenceline, tmp_path: Path) -> None:
+    """G4: where the group's item was lost, each partition that its member holds has a finding."""
+    with opened(tmp_path) as log:
+        for name in (TOPIC, "other"):
+            log.topics.create(name, partitions=2)
+        join(log, "a")
+        run = fenceline("verify", "--data", tmp_path)
+        assert run.exit_code == 0, run.output
+        key = keys.group_item(GROUP)
+        log.context.items.write([Delete(key, log.context.items.get([key])[key].version)])
+    run = fenceline("verify", "--data", tmp_path, "--json")
+    assert run.exit_code == 1
+    found = {(row["topic"], row["partition"]): row["findings"] for row in json.loads(run.stdout)}
+    assert [place for place, lines in found.items() if lines] == [(TOPIC, 0), (TOPIC, 1)]
+    assert all(f"group={GROUP} member_id=a" in line for lines in found.values() for line in lines)
+    assert "FOUND: a member of no group holds the partition" in fenceline("verify", "--data", tmp_path, TOPIC).stdout
+    assert fenceline("verify", "--data", tmp_path, "other").exit_code == 0
 
 
 def test_verify_reports_a_lost_topic_given_by_name(fenceline: Fenceline, lost: Path) -> None:

@@ -17,16 +17,18 @@ import functions
 from fenceline import errors, limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.append.entries.batch import AppendRequest
+from fenceline.format import keys
+from fenceline.groups.member_item import MemberItem
 from fenceline.model.record import Record
-from fenceline.ports import Unavailable
+from fenceline.ports import Unavailable, VersionMoved
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.topics import Topics
 from fenceline.settings import Settings
 from fenceline_http import wiring
-from fenceline_http.routes import FUNCTIONS
+from fenceline_http.routes import FUNCTIONS, ROUTES
 from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 from functions.telemetry import metric_names
-from functions.telemetry.observed import FunctionFailedError, Handler, Run, answering, running
+from functions.telemetry.observed import LEAVE, FunctionFailedError, Handler, Run, answering, running
 from tests.support.http_events import event
 
 SECRET = "hunter2"
@@ -125,6 +127,64 @@ def test_refusals_are_logged_by_code_also_within_an_answer_for_several(metered: 
     assert refused["codes"] == {"OFFSET_MISMATCH": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}
     assert sum(metric(lines, metric_names.REFUSALS_BY_CODE)) == 2
     assert metric(lines, metric_names.CORRUPT_LOG) == []
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/vnd.fenceline.batches"])
+def test_refused_positions_of_a_poll_are_logged_by_code(metered: Any, logged: Any, accept: str) -> None:
+    metered.log.topics.create("orders")
+    handler = answering("read", metered)
+    positions = [{"topic": name, "partition": 0, "offset": offset} for name, offset in (("orders", 9), (SECRET, 0))]
+    asked = event("POST", "/v1/poll", headers={"accept": accept}, body=json.dumps({"positions": positions}))
+    assert handler(asked, Context())["statusCode"] == 200
+    lines = logged()
+    [refused] = [line for line in lines if line.get("message") == "refused"]
+    assert refused["codes"] == {"OFFSET_OUT_OF_RANGE": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}
+    assert sum(metric(lines, metric_names.REFUSALS_BY_CODE)) == 2
+    assert SECRET not in str(lines)
+
+
+JOIN = {"member_epoch": 0, "topics": ["orders"]}
+
+
+def member(name: str) -> str:
+    return f"/v1/groups/billing/members/{name}"
+
+
+def test_removed_members_are_counted_and_those_that_leave_are_not(metered: Any, logged: Any) -> None:
+    metered.log.topics.create("orders")
+    handler = answering("subscriptions", metered)
+    for name in ("a", "b", "c"):
+        assert send(handler, "POST", member(name), JOIN)["statusCode"] == 200
+    left = {**event("DELETE", member("c"), ""), "routeKey": LEAVE}
+    assert handler(left, Context())["statusCode"] == 204
+    assert metric(logged(), metric_names.MEMBERS_REMOVED) == []
+    [item] = metered.items.get([keys.member_item("billing", "b")]).values()
+    lapsed = replace(MemberItem.from_item(item), expires_at=0)
+    metered.items.write([lapsed.put(metered.log.context.runtime)])
+    send(handler, "POST", member("d"), JOIN)
+    assert metric(logged(), metric_names.MEMBERS_REMOVED) == [1.0]
+
+
+def test_the_route_by_which_members_leave_is_a_route() -> None:
+    assert LEAVE in {f"{route.method} {route.path}" for route in ROUTES}
+
+
+def test_a_lost_write_of_a_groups_item_is_counted(metered: Any, logged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    metered.log.topics.create("orders")
+    handler, write, lost = answering("subscriptions", metered), metered.items.write, []
+
+    def loses_once(changes: Any) -> None:
+        group = keys.group_item("billing")
+        if not lost and any(one.key == group for one in changes):
+            lost.append(group)
+            raise VersionMoved(group)
+        write(changes)
+
+    monkeypatch.setattr(metered.items, "write", loses_once)
+    assert send(handler, "POST", member("a"), JOIN)["statusCode"] == 200
+    assert metric(logged(), metric_names.LOST_GROUP_WRITES) == [1.0]
+    assert send(handler, "POST", member("b"), JOIN)["statusCode"] == 200
+    assert metric(logged(), metric_names.LOST_GROUP_WRITES) == []
 
 
 def test_damage_and_contention_have_metrics_of_their_own(metered: Any, logged: Any) -> None:

@@ -19,6 +19,7 @@ from fenceline_http.wiring import Service
 from functions.scheduled import sweep
 from functions.telemetry import metric_names
 from functions.telemetry.observed import FunctionFailedError, running
+from tests.support.grouping import GROUP, join
 from tests.support.service import LogBuilder, data
 
 
@@ -117,6 +118,45 @@ def test_a_failing_run_still_logs_its_metrics(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     (line,) = [line for line in lines if metric_names.TRANSACTIONS_HANGING in line]
     assert (line[metric_names.TRANSACTIONS_HANGING], line[metric_names.TRANSACTIONS_OVERDUE]) == ([2.0], [3.0])
+
+
+def test_members_and_groups_that_do_not_settle_are_counted_where_every_group_was_seen(
+    service: Service, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(event: dict[str, Any]) -> tuple[int | None, int | None]:
+        report = sweep.run(event, Remaining(), service)
+        assert report["problems"] == []
+        return report["group_members"], report["groups_unsettled"]
+
+    thorough = {"is_thorough": True}
+    assert counted(thorough) == (None, None)  # no group was ever made
+    join(service.log, "a", topic)
+    join(service.log, "b", topic, session_timeout_ms=1_800_000)  # gets nothing before a gives something up
+    join(service.log, "a", topic, group="other", session_timeout_ms=1_800_000)
+    assert counted(thorough) == (3, 0)
+    assert counted({}) == (None, None)
+    now_ms = service.log.context.runtime.now_ms
+    monkeypatch.setattr(service.log.context.runtime, "now_ms", lambda: now_ms() + 40_000)
+    monkeypatch.setattr("fenceline.sweeper.group_expiry._UNSETTLED_MS", 0)
+    assert counted(thorough) == (3, 1)
+    service.log.groups.leave(GROUP, "a")
+    service.log.groups.leave(GROUP, "b")
+    assert counted(thorough) == (1, 0)
+
+
+def test_a_count_of_some_groups_is_no_metric(
+    service: Service, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines(report: SweepReport) -> list[dict[str, Any]]:
+        monkeypatch.setattr(sweep, "sweep", lambda *_, **__: report)
+        running("sweeper", sweep.run, service)({}, Remaining())
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert not [line for line in lines(SweepReport()) if metric_names.GROUP_MEMBERS in line]
+    [line] = [
+        one for one in lines(SweepReport(group_members=0, groups_unsettled=2)) if metric_names.GROUP_MEMBERS in one
+    ]
+    assert (line[metric_names.GROUP_MEMBERS], line[metric_names.GROUPS_UNSETTLED]) == ([0.0], [2.0])
 
 
 def test_every_metric_of_a_report_is_a_member_of_it() -> None:

@@ -46,6 +46,7 @@ SUITED: dict[str, list[tuple[dict[str, Tree], set[str]]]] = {
     "acknowledgeRecords": [({}, {"session_id"}), ({}, MEMBER)],
     "commitGroupOffsets": [({}, {"session_id"}), ({}, MEMBER)],
     "commitTransactionOffsets": [({}, {"session_id"}), ({}, MEMBER)],
+    "pollRecords": [({}, {"session_id"}), ({}, MEMBER)],
     "claimProducer": [({}, {"session_id", "topic_epochs"}), ({}, {"lease_ms", "client_name"})],
 }
 

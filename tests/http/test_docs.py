@@ -270,17 +270,17 @@ BOUNDS = ("max_records", "max_bytes", "wait_ms", "isolation")
             "/v1/topics/{topic}/partitions/{partition}/records",
             [
                 *("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order"),
-                *("member_id", "member_epoch"),
+                *("topic_id", "member_id", "member_epoch"),
             ],
         ),
         ("/v1/topics/{topic}/offsets", ["start_partition", "limit"]),
         (
             "/v1/topics/{topic}/partitions/{partition}/batches",
-            ["group", "session_id", *BOUNDS, "member_id", "member_epoch"],
+            ["group", "session_id", *BOUNDS, "topic_id", "member_id", "member_epoch"],
         ),
         (
             "/v1/topics/{topic}/subscriptions/{name}/records",
-            ["encoding", "session_id", "require_stable", "identity", "member_id", "member_epoch"],
+            ["encoding", "session_id", "require_stable", "identity", "topic_id", "member_id", "member_epoch"],
         ),
     ],
 )

@@ -113,6 +113,7 @@ def test_a_member_joins_is_shown_and_leaves(service: wiring.Service) -> None:
                 "client_host": SEEN,
                 "member_epoch": 1,
                 "expires_at": joined["expires_at"],
+                "session_timeout_ms": 6_000,
                 "is_away": False,
                 "partitions": joined["partitions"],
                 "asked": [],
@@ -199,6 +200,35 @@ def test_a_member_commits_acknowledges_seeks_and_reads_what_it_holds(service: wi
     assert committed() == [1]
 
 
+def test_a_poll_of_a_member_shows_what_it_holds_and_refuses_the_rest(
+    service: wiring.Service, runtime: MovedRuntime
+) -> None:
+    append("x")
+    join("a")
+    runtime.ahead_ms = limits.ASSIGNMENT_MS
+    join("b")
+    asked = beat(1, "a").json
+    assert [one["partition"] for one in asked["partitions"][0]["partitions"]] == [0]
+    owned = [{"topic": "orders", "partitions": [0]}]
+    who = {"member_id": "a", "member_epoch": beat(asked["member_epoch"], "a", owned=owned).json["member_epoch"]}
+    for place in ({"offset": 0}, {"subscription": "billing"}):
+        positions = [{"topic": "orders", "partition": number, **place} for number in (0, 1)]
+        group = {} if "subscription" in place else {"group": "billing"}
+        answer = call("POST", "/v1/poll", value={"positions": positions, **group, **who})
+        held, other = answer.json["partitions"]
+        assert [one["value"] for one in held["records"]] == ["x"]
+        assert (other["partition"], other["error"]["code"]) == (1, "STALE_MEMBER_EPOCH")
+
+
+def test_a_poll_of_a_member_names_its_group_or_subscriptions() -> None:
+    positions = [
+        {"topic": "orders", "partition": 0, "offset": 0},
+        {"topic": "orders", "partition": 1, "subscription": "billing"},
+    ]
+    answer = call("POST", "/v1/poll", value={"positions": positions, "member_id": "a", "member_epoch": 1})
+    assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "member_id")
+
+
 @pytest.mark.parametrize(
     ("who", "code"),
     [
@@ -248,6 +278,7 @@ def test_nobody_but_the_holder_commits(service: wiring.Service, who: dict[str, A
                 "offsets": [{"topic": "orders", "partition": 0, "offset": 0}],
             },
         ),
+        ("POST", "/v1/poll", {"positions": [{"topic": "orders", "partition": 0, "offset": 0}], "group": "billing"}),
         ("GET", "/v1/topics/orders/subscriptions/billing/records", {"partition": 0}),
         ("GET", "/v1/topics/orders/partitions/0/records", {"offset": 0, "group": "billing"}),
         ("GET", "/v1/topics/orders/partitions/0/batches", {"offset": 0, "group": "billing"}),

@@ -76,6 +76,26 @@ def test_beyond_what_the_server_holds_a_poll_is_answered_at_once(
     assert [one["value"] for one in held.result(PATIENCE_S).json()["records"]] == ["a"]
 
 
+def test_a_poll_of_many_partitions_takes_one_slot_and_keeps_no_other_request_from_its_thread(
+    client: httpx.Client, slots: ToldSlots, aside: ThreadPoolExecutor
+) -> None:
+    assert client.post("/v1/topics", json={"name": "wide", "partitions": 40}).status_code == 201
+    asked = {
+        "positions": [{"topic": "wide", "partition": number, "offset": 0} for number in range(40)],
+        "wait_ms": WAIT_MS,
+    }
+    held: Future[httpx.Response] = aside.submit(client.post, "/v1/poll", json=asked)
+    assert slots.is_taken.wait(PATIENCE_S)
+    at_once = client.post("/v1/poll", json=asked)
+    assert (at_once.status_code, at_once.json()) == (200, {"partitions": [], "has_more": False, "hold": True})
+    assert not held.done()
+    written = client.post("/v1/topics/wide/partitions/31/records", json={"records": [{"value": "a"}]})
+    assert written.status_code == 200
+    (entry,) = held.result(PATIENCE_S).json()["partitions"]
+    assert (entry["partition"], [one["value"] for one in entry["records"]]) == (31, ["a"])
+    assert slots.take(1) is not None, "the slot was given back"
+
+
 def test_a_claim_that_waits_keeps_no_other_request_from_its_thread(
     client: httpx.Client, slots: ToldSlots, aside: ThreadPoolExecutor
 ) -> None:

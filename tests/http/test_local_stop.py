@@ -22,6 +22,7 @@ from tests.support.patience import PATIENCE_S
         ("POST", "/v1/transactions/loader-1/end", 504, "OUTCOME_UNKNOWN"),
         ("POST", "/v1/topics/orders/partitions/0/records", 504, "OUTCOME_UNKNOWN"),
         ("GET", "/v1/topics/orders/partitions/0/records", 503, "STORE_UNAVAILABLE"),
+        ("POST", "/v1/poll", 503, "STORE_UNAVAILABLE"),
     ],
 )
 def test_a_request_that_is_cut_off_by_the_end_of_the_server_is_never_a_500(

@@ -40,6 +40,14 @@ def count(monkeypatch):
     return exactly_once_wordcount
 
 
+@pytest.fixture
+def shared(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import shared_work
+
+    return shared_work
+
+
 def run(name, tmp_path, *arguments):
     command = [sys.executable, EXAMPLES / name, *arguments]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
@@ -89,6 +97,17 @@ def test_words_are_counted_exactly_once_by_workers_that_are_killed_again_and_aga
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.prove)])
+def test_workers_that_are_killed_and_frozen_share_the_work_and_lose_no_record(tmp_path, seed):
+    printed = run("shared_work.py", tmp_path, "--records", "1000", "--seed", str(seed))
+
+    assert re.search(r"handled: 1,000 records, each at least once, [1-9]\d* of them again, in \d+ s\n", printed)
+    assert re.search(r"each start of a partition: \d+ times, never before what was committed by then\n", printed)
+    assert re.search(r"commits of removed workers: [1-9]\d* refused, none took effect\n", printed)
+    assert "the group's offsets: at the end of each partition\n" in printed
+
+
+@pytest.mark.slow
 def test_the_word_count_has_5000_inputs_by_default():
     command = [sys.executable, EXAMPLES / "exactly_once_wordcount.py", "--help"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
@@ -97,7 +116,9 @@ def test_the_word_count_has_5000_inputs_by_default():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["replicated_kv.py", "single_reader_job.py", "exactly_once_wordcount.py"])
+@pytest.mark.parametrize(
+    "name", ["replicated_kv.py", "single_reader_job.py", "exactly_once_wordcount.py", "shared_work.py"]
+)
 def test_an_unreachable_service_is_reported_in_one_line(name):
     command = [sys.executable, EXAMPLES / name, "--url", "http://127.0.0.1:1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -214,3 +235,33 @@ def test_a_count_with_each_word_once_compares_equal(count):
 def test_a_count_that_is_otherwise_does_not(count, totals, why):
     with pytest.raises(count.ComparisonError, match=why):
         count.compare(WORDS, totals)
+
+
+def shared_compare(shared, **changed):
+    begun = [shared.Begun("A", 0, 1, 1.0), shared.Begun("B", 0, 5, 9.0)]
+    done = [shared.Done("A", 0, n, 1) for n in range(3)] + [shared.Done("B", 0, n, 5) for n in (2, 3)]
+    committed = [shared.Committed("A", 0, 1, 1, 2.0), shared.Committed("A", 0, 2, 1, 3.0)]
+    committed += [shared.Committed("B", 0, 4, 5, 9.5)]
+    story = {"begun": begun, "done": done, "committed": committed}
+    return shared.compare({0: 4, 1: 0}, **{name: changed.get(name, lambda one: one)(of) for name, of in story.items()})
+
+
+def test_shared_work_with_each_record_compares_equal(shared):
+    assert shared_compare(shared) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"done": lambda done: done[1:]}, r"not handled: \[\(0, 0\)\]"),
+        ({"done": lambda done: [done[1], done[0], *done[2:]]}, "out of order"),
+        ({"committed": lambda all_: [all_[0]._replace(offset=3), *all_[1:]]}, "began before what was committed"),
+        ({"done": lambda done: [*done[:4], done[4]._replace(worker="C")]}, "two workers had a partition"),
+        ({"begun": lambda begun: [*begun, begun[1]._replace(worker="C")]}, "two workers had a partition"),
+        ({"committed": lambda all_: [all_[0]._replace(at=9.1), *all_[1:]]}, "a removed worker's commit took effect"),
+    ],
+    ids=["lost", "order", "before", "two did", "two began", "zombie"],
+)
+def test_shared_work_that_is_otherwise_does_not(shared, changed, why):
+    with pytest.raises(shared.ComparisonError, match=why):
+        shared_compare(shared, **changed)

@@ -41,12 +41,12 @@ def beat(
 
 
 def held(member: Membership, topic: str = TOPIC) -> list[int]:
-    """Return the partitions of a topic that the member is told to work on."""
+    """Return the partitions of a topic that the member should work on."""
     return [one.partition for found in member.partitions if found.topic == topic for one in found.partitions]
 
 
 def numbers(member: Membership, topic: str = TOPIC) -> dict[int, tuple[int, int]]:
-    """Return (since, token) of each partition of a topic that the member is told to work on."""
+    """Return (since, token) of each partition of a topic that the member should work on."""
     return {
         one.partition: (one.since, one.token)
         for found in member.partitions
@@ -72,7 +72,7 @@ def items(service: Service, group: str = GROUP) -> Mapping[str, MemberItem]:
 
 
 def settle(service: Service, *members: Membership, rounds: int = 8) -> list[Membership]:
-    """Let members send heartbeats in turn, each reporting what it was told to work on, until all are settled."""
+    """Let members send heartbeats in turn, each reporting what the last answer gave it, until all are settled."""
     now = list(members)
     for _ in range(rounds):
         service.runtime.advance(500)

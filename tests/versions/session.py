@@ -398,6 +398,10 @@ def play_groups(s: Session) -> None:
     s.run("consume orders --partition 1 --from earliest --json")
     s.run("produce orders --partition 1 --json", "line\n")
     s.call("DELETE /v1/topics/orders/subscriptions/late")
+    positions: list[Any] = [{"topic": "orders", "partition": number, "offset": 0} for number in (1, 0, 7)]
+    positions.append({"topic": "wide", "partition": 0, "subscription": "billing"})
+    s.call("POST /v1/poll", {"positions": positions, "max_records": 5_000, "wait_ms": 100})
+    s.call("POST /v1/poll", {"positions": [{**positions[0], "topic_id": "no such id"}]})
 
 
 def play_members(s: Session) -> None:
@@ -431,7 +435,7 @@ def play_members(s: Session) -> None:
 
 
 def _report(member: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the heartbeat of a member that works on what it was told to."""
+    """Return the heartbeat of a member that works on what the last answer gave it."""
     owned = [
         {"topic": one["topic"], "partitions": [place["partition"] for place in one["partitions"]]}
         for one in member.get("partitions", ())

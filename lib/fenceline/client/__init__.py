@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fenceline.client.client import Client
+    from fenceline.client.consumer.consumer import Consumer
     from fenceline.client.delivery import Delivered, Delivery
     from fenceline.client.failover import FailoverSubscriber, subscribe_with_failover
     from fenceline.client.owner import Owner
@@ -31,6 +32,7 @@ __all__ = [
     "Client",
     "CommitOutcomeUnknownError",
     "CommittedOffset",
+    "Consumer",
     "Delivered",
     "Delivery",
     "FailoverSubscriber",
@@ -49,6 +51,7 @@ _MODULES = {
     "Client": "client",
     "CommitOutcomeUnknownError": "transactions.errors",
     "CommittedOffset": "types",
+    "Consumer": "consumer.consumer",
     "Delivered": "delivery",
     "Delivery": "delivery",
     "FailoverSubscriber": "failover",

@@ -14,6 +14,7 @@ import httpx
 from fenceline.client.calls import public
 from fenceline.client.requests.groups import GroupRequests
 from fenceline.client.requests.log import LogRequests
+from fenceline.client.requests.poll import PollRequests
 from fenceline.client.requests.regions import RegionRequests
 from fenceline.client.requests.sessions import SessionRequests
 from fenceline.client.requests.subscriptions import SubscriptionRequests
@@ -24,7 +25,15 @@ from fenceline.runtime import Runtime, ThreadRuntime
 
 
 @public
-class ApiClient(LogRequests, SessionRequests, SubscriptionRequests, GroupRequests, TransactionRequests, RegionRequests):
+class ApiClient(
+    LogRequests,
+    PollRequests,
+    SessionRequests,
+    SubscriptionRequests,
+    GroupRequests,
+    TransactionRequests,
+    RegionRequests,
+):
     """The requests of the service at ``url``. Its arguments are those of ``Client``.
 
     Safe to share between threads; a context manager that closes its connections.

@@ -1,8 +1,8 @@
 """A fenceline service as a program sees it: its requests, and the objects that live on after one.
 
 Rule: a single request is a method of ``ApiClient`` (api.py). Here are the methods that return an object which lives on:
-``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``session`` and ``own``. Each of these objects has
-a module of its own.
+``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``consumer``, ``session`` and ``own``. Each of
+these objects has a module of its own.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from fenceline import limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, public, refuse
+from fenceline.client.following import IDLE_DELAY_MS, MAX_DELAY_MS
 from fenceline.client.requests.subscriptions import InitialPosition
 from fenceline.client.session import OnLost, Session
 from fenceline.format.partitioner import partition_of
 from fenceline.model.kinds import AccessMode, Isolation
 
 if TYPE_CHECKING:
+    from fenceline.client.consumer.consumer import Commit, Consumer, OnPartitions
     from fenceline.client.owner import Owner, Resources
     from fenceline.client.producer import Producer
     from fenceline.client.reader import Reader, Start
@@ -216,6 +218,8 @@ class Client(ApiClient):
         compacted: bool = False,
         on_restart: Callable[[int], object] | None = None,
         new_from: int | None = None,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
     ) -> Reader:
         """Return a reader of ``partitions`` (left out: all); the caller closes it. See ``Reader``.
 
@@ -231,6 +235,12 @@ class Client(ApiClient):
                 added and from their beginning. The number is above each of ``partitions``, which name one at least. If
                 it is left out, then all new partitions are read where ``partitions`` is left out, too, and none
                 otherwise.
+            max_delay_ms: How old a record may be when a reader that follows reads it, in ms. One poll asks for all
+                partitions each ``max_delay_ms``; while records come, at once. Below 500, and where it costs nothing
+                (``fenceline dev``), the service holds the polls instead. A longer delay is cheaper (see
+                ``fenceline cost``).
+            idle_delay_ms: The same after a minute in which no record came, until one comes; at least ``max_delay_ms``.
+                Polls that are held stay held.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
@@ -239,8 +249,11 @@ class Client(ApiClient):
 
         if new_from is not None and not follow:
             refuse(WrongValueError, "new_from", "left out by a reader that does not follow", new_from)
+        topic_id: str | None = None
         if partitions is None:
-            partitions = range(self.topic(topic).partitions)
+            found_topic = self.topic(topic)
+            topic_id = found_topic.topic_id
+            partitions = range(found_topic.partitions)
             if follow and new_from is None:
                 new_from = len(partitions)
             if isinstance(start, Mapping) and (unnamed := [one for one in partitions if one not in start]):
@@ -263,6 +276,9 @@ class Client(ApiClient):
             is_compacted=compacted,
             on_restart=on_restart,
             new_from=new_from,
+            max_delay_ms=max_delay_ms,
+            idle_delay_ms=idle_delay_ms,
+            topic_id=topic_id,
         )
 
     def subscribe(
@@ -280,6 +296,8 @@ class Client(ApiClient):
         max_records: int = limits.RECORDS_DEFAULT,
         ack_every_ms: int = 0,
         shared: bool = False,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
     ) -> Subscriber:
         """Return a subscriber of the records that are not acknowledged; the caller closes it. See ``Subscriber``.
 
@@ -299,6 +317,7 @@ class Client(ApiClient):
             ack_every_ms: Gather acknowledgements for so long, and send them together; at 0 each is a request of its
                 own. After a crash at most the records that were acknowledged within this time are shown again.
             shared: Warn of no other subscriber, because the partitions are meant to be read by several.
+            max_delay_ms, idle_delay_ms: As for ``reader``.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -307,8 +326,11 @@ class Client(ApiClient):
 
         self.create_subscription(topic, name, initial_position=initial_position)
         new_from: int | None = None
+        topic_id: str | None = None
         if partitions is None:
-            partitions = range(self.topic(topic).partitions)
+            found = self.topic(topic)
+            topic_id = found.topic_id
+            partitions = range(found.partitions)
             new_from = len(partitions) if follow else None
         return Subscriber(
             self,
@@ -323,7 +345,92 @@ class Client(ApiClient):
             max_records=max_records,
             ack_every_ms=ack_every_ms,
             is_shared=shared,
+            max_delay_ms=max_delay_ms,
+            idle_delay_ms=idle_delay_ms,
+            topic_id=topic_id,
         )
+
+    def consumer(
+        self,
+        topics: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        prefix: str | Sequence[str] | None = None,
+        start: InitialPosition = "latest",
+        follow: bool = True,
+        commit: Commit = "auto",
+        commit_every_ms: int = 5_000,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        instance_id: str | None = None,
+        session_timeout_ms: int = limits.SESSION_TIMEOUT_MS_DEFAULT,
+        rebalance_timeout_ms: int = limits.REBALANCE_TIMEOUT_MS_DEFAULT,
+        assignor: str | None = None,
+        isolation: Isolation = "read_uncommitted",
+        identity: bool = False,
+        max_records: int = limits.RECORDS_DEFAULT,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
+    ) -> Consumer:
+        """Join a group, and return a consumer of its share of the partitions; the caller closes it. See ``Consumer``.
+
+        The group shares out the partitions of all topics that its members name. Members may come and go at any time,
+        and each partition is worked on by one of them (KIP-848).
+
+        Args:
+            topics: One or several topics. A topic that does not exist yet is read once it does.
+            prefix: All topics whose names begin so, also those that come later; next to ``topics``, or instead.
+            start: Where the group begins on a topic on which it has committed nothing. It begins a topic that comes
+                later at its earliest record, whatever is given here.
+            follow: Never end, and wait for new records.
+            commit: With ``manual`` only calls of ``Consumer.commit`` commit, or transactions.
+            on_assigned: Called with the partitions that the member gets, before their first record.
+            on_revoked: Called with partitions that the group moves elsewhere, between two records. Commits of them are
+                still taken.
+            on_lost: Called with partitions that the group gave to others before this program stopped, such as after a
+                long pause. Commits of them are refused.
+            instance_id: A name that stays the same over restarts of this worker. Its partitions wait for it, for as
+                long as its lease (KIP-345).
+            session_timeout_ms: How long the member may be silent, 6000 to 1800000; after that others get its
+                partitions.
+            rebalance_timeout_ms: How long the work on one record may take while the group wants a partition back,
+                1000 to 3600000; after that others get all partitions of this member.
+            assignor: ``uniform`` or ``range``; left out, the group's.
+            isolation: As for ``reader``.
+            identity: As for ``read_subscription``.
+            max_delay_ms, idle_delay_ms: As for ``reader``.
+
+        Raises:
+            UnsupportedAssignorError: There is no such assignor, or the members of the group use another one.
+            InconsistentGroupProtocolError: The group's members speak Kafka's classic protocol.
+            GroupMaxSizeReachedError: The group has as many members, or partitions, as a group can have.
+        """
+        from fenceline.client.consumer.consumer import Consumer, Options
+        from fenceline.client.consumer.heartbeats import Joining
+        from fenceline.client.consumer.reads import ReadOptions
+
+        joining = Joining(
+            group,
+            _listed(topics),
+            _listed(prefix),
+            start,
+            instance_id,
+            assignor,
+            session_timeout_ms,
+            rebalance_timeout_ms,
+        )
+        if joining.topics is None and joining.topic_prefixes is None:
+            refuse(WrongValueError, "topics", "given, or prefix: a consumer joins a group to read topics", topics)
+        options = Options(
+            reading=ReadOptions(follow, isolation, identity, max_records, max_delay_ms, idle_delay_ms),
+            commit=commit,
+            commit_every_ms=commit_every_ms,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
+        return Consumer(self, joining, options)
 
     def session(self, *, lease_ms: int | None = None) -> Session:
         """Return a new session that renews its own lease; the caller closes it. See ``Session``."""
@@ -375,3 +482,7 @@ class Client(ApiClient):
     def lock(self, resource: str, *, wait_ms: int | None = None, on_severed: OnLost | None = None) -> Owner:
         """Own one resource, and wait for it; see ``own``."""
         return self.own(resource, wait_ms=wait_ms, on_severed=on_severed)
+
+
+def _listed(names: str | Sequence[str] | None) -> Sequence[str] | None:
+    return [names] if isinstance(names, str) else names

@@ -65,7 +65,7 @@ class Fetching(Generic[At, PageT]):
         self._closed = threading.Event()  # ends the threads that began with it
         self._begun = 0  # how many threads were begun since the last pause
         self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
-        self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException]] = SimpleQueue()
+        self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException] | None] = SimpleQueue()  # None: a wake
         self.threads: list[threading.Thread] = []  # those that may still run
 
     def start(self, positions: Iterable[tuple[int, At]]) -> None:
@@ -96,15 +96,21 @@ class Fetching(Generic[At, PageT]):
         self.go_on()
         if self._is_over and self._fetched.empty():
             raise RuntimeError("the reader or subscriber was closed, so it shows nothing more; make a new one")
-        return self._fetched.get()
+        while (fetched := self._fetched.get()) is None:
+            pass
+        return fetched
 
     def next_within(self, wait_ms: int) -> tuple[int, At, PageT | BaseException] | None:
-        """Return what ``next`` does, or ``None`` if no page comes within ``wait_ms``."""
+        """Return what ``next`` does, or ``None`` if no page comes within ``wait_ms``, or before ``wake`` is called."""
         self.go_on()
         try:
             return self._fetched.get(timeout=wait_ms / 1000)
         except Empty:
             return None
+
+    def wake(self) -> None:
+        """End the wait of ``next_within``, or its next one. Any thread may call it."""
+        self._fetched.put(None)
 
     def close(self) -> None:
         """Ask for no further page. Long polls that are held end by themselves, in threads that are not waited for."""

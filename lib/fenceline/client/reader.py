@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Literal
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, check_here, public, refuse
+from fenceline.client.following import IDLE_DELAY_MS, MAX_DELAY_MS, Following
+from fenceline.client.poller import Answer, Poller
+from fenceline.client.poller import Requests as PollerRequests
 from fenceline.client.prefetch import Fetching
+from fenceline.client.requests.poll import Frame
 from fenceline.client.topic_watch import NewPartitions
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
@@ -53,6 +57,9 @@ class Reader:
             which deletions its table lacks.
         on_restart: Called with a partition that begins again, before its first record is yielded again. Drop what was
             made of the partition's records.
+        max_delay_ms, idle_delay_ms: How old a record may be when a reader that follows reads it, and how old after a
+            minute in which no record came. See ``Client.reader``.
+        topic_id: The topic's id, where it is known. A reader that follows learns it from the first answer otherwise.
         new_from: Also read the partitions from this number on, as they are added; ``None``: none.
 
     Attributes:
@@ -75,9 +82,14 @@ class Reader:
         is_compacted: bool = False,
         on_restart: Callable[[int], object] | None = None,
         new_from: int | None = None,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
+        topic_id: str | None = None,
     ) -> None:
         self._client = client
         self._topic = topic
+        self._topic_id = topic_id
+        self._max_delay_ms = max_delay_ms
         self._group = group
         self._session_id = session_id
         self._is_following = is_following
@@ -95,9 +107,14 @@ class Reader:
         self._ends: dict[int, int] = {}
         self._open = set(self.positions)
         self._rest: tuple[int, Iterator[StoredRecord], int] | None = None  # unread end of a page
-        self._fetching: Fetching[int, BatchPage | Page] = Fetching(
-            self._fetch, len(self.positions), is_following=is_following
-        )
+        self._fetching: Fetching[int, BatchPage | Page | Frame] | Poller[int, int, BatchPage | Page | Frame]
+        if is_following and not is_compacted:
+            pace: Following[int, int] = Following(
+                client.runtime.monotonic_ms(), max_delay_ms=max_delay_ms, idle_delay_ms=idle_delay_ms
+            )
+            self._fetching = Poller(PollerRequests(self._poll, self._fetch), pace, client.runtime, topic)
+        else:
+            self._fetching = Fetching(self._fetch, len(self.positions), is_following=is_following)
         self._fetching.start(self.positions.items())
         self._new: NewPartitions | None = None
         if new_from is not None:
@@ -196,13 +213,9 @@ class Reader:
                 self._new.refused(page)
             self._fetching.want(partition, offset)  # for a caller that goes on
             raise page
-        end = self._ends.setdefault(partition, self._end_of(page.bounds))
         if isinstance(page, Page):
-            horizon = page.compaction_horizon or 0
-            self._since.setdefault(partition, horizon)
-            # A newer view has the newest records of keys up to its own end, and not what they replaced.
-            end = self._ends[partition] = max(end, horizon)
-        if self._is_following or page.position < end:
+            self._since.setdefault(partition, page.compaction_horizon or 0)
+        if self._is_following or isinstance(page, Frame) or page.position < self._end(partition, page):
             self._fetching.want(partition, page.position)  # fetched during this page's use
         else:
             self._open.remove(partition)
@@ -213,6 +226,14 @@ class Reader:
             return partition, shown, page.position
         return partition, _records_from(page.body, offset), page.position
 
+    def _end(self, partition: int, page: BatchPage | Page) -> int:
+        """Return where a reader that does not follow ends."""
+        end = self._ends.setdefault(partition, self._end_of(page.bounds))
+        if isinstance(page, Page):
+            # A newer view has the newest records of keys up to its own end, and not what they replaced.
+            end = self._ends[partition] = max(end, page.compaction_horizon or 0)
+        return end
+
     def _begin_anew(self, partition: int, moved: errors.ViewMovedError) -> None:
         log.warning("the reader of %s/%d begins anew: %s", self._topic, partition, moved.detail)
         self._since.pop(partition, None)
@@ -222,6 +243,23 @@ class Reader:
         if self._on_restart is not None:
             self._on_restart(partition)
         self._fetching.want(partition, self._starts[partition])
+
+    def _poll(self, places: Sequence[tuple[int, int]], wait_ms: int) -> Answer[int, BatchPage | Page | Frame]:
+        from fenceline.model.requests import PollPosition  # only followers poll
+
+        polled = self._client.poll_batches(
+            [PollPosition(self._topic, partition, offset, self._topic_id) for partition, offset in places],
+            max_bytes=self._max_bytes,
+            wait_ms=wait_ms,
+            max_delay_ms=self._max_delay_ms if wait_ms else None,
+            isolation=self._isolation,
+            group=self._group,
+            session_id=self._session_id,
+        )
+        for _, topic_id, _ in polled.entries:
+            self._topic_id = self._topic_id or topic_id or None
+        entries = [(position.partition, page) for position, _, page in polled.entries]
+        return Answer(entries, polled.has_more, polled.hold)
 
     def _fetch(self, partition: int, offset: int, wait_ms: int) -> BatchPage | Page:
         if self._is_compacted:

@@ -23,6 +23,9 @@ from fenceline import errors
 from fenceline.client.acknowledger import Acknowledgements
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import check_here, public
+from fenceline.client.following import IDLE_DELAY_MS, MAX_DELAY_MS, Following
+from fenceline.client.poller import Answer, Poller
+from fenceline.client.poller import Requests as PollerRequests
 from fenceline.client.prefetch import Fetching
 from fenceline.client.reader_watch import ReaderWatch
 from fenceline.client.session import GIVE_BACK_MS
@@ -59,8 +62,13 @@ class Subscriber:
         max_records: int,
         ack_every_ms: int,
         is_shared: bool = False,
+        max_delay_ms: int = MAX_DELAY_MS,
+        idle_delay_ms: int = IDLE_DELAY_MS,
+        topic_id: str | None = None,
     ) -> None:
         self._client = client
+        self._topic_id = topic_id
+        self._max_delay_ms = max_delay_ms
         self.topic = topic
         self.name = name
         self._isolation: Isolation = isolation
@@ -74,7 +82,15 @@ class Subscriber:
         self._open = set(partitions)
         self._rest: tuple[int, Iterator[ReadRecord]] | None = None  # unread end of a page
         self.positions: dict[int, int] = {}
-        self._fetching: Fetching[int | None, Page] = Fetching(self._fetch, len(partitions), is_following=is_following)
+        self._fetching: Fetching[int | None, Page] | Poller[int, int | None, Page]
+        if is_following:
+            pace: Following[int, int | None] = Following(
+                client.runtime.monotonic_ms(), max_delay_ms=max_delay_ms, idle_delay_ms=idle_delay_ms
+            )
+            requests = PollerRequests(self._poll, self._fetch)
+            self._fetching = Poller(requests, pace, client.runtime, f"{topic}/{name}")
+        else:
+            self._fetching = Fetching(self._fetch, len(partitions), is_following=False)
         self._fetching.start((partition, None) for partition in partitions)
         self._new: NewPartitions | None = None
         if new_from is not None:
@@ -195,6 +211,10 @@ class Subscriber:
         """Return the next page that shows something, or ``None`` at the end."""
         while self._open:
             partition, position, page = self._next_fetched()
+            if isinstance(page, errors.OffsetOutOfRangeError) and position is not None:
+                # Retention, a seek or another subscriber moved the mark past this position.
+                self._fetching.want(partition, None)
+                continue
             if isinstance(page, BaseException):
                 if self._new is not None:
                     self._new.refused(page)
@@ -220,24 +240,41 @@ class Subscriber:
                 return fetched
         return self._fetching.next()
 
-    def _fetch(self, partition: int, position: int | None, wait_ms: int) -> Page:
-        def read(offset: int | None) -> Page:
-            return self._client.read_subscription(
-                self.topic,
-                self.name,
-                partition,
-                offset=offset,
-                max_records=self._max_records,
-                wait_ms=wait_ms,
-                isolation=self._isolation,
-                require_stable=self._require_stable and offset is None,  # later, its own transactions send offsets
-                session_id=self._session_id,
-            )
+    def _poll(self, places: Sequence[tuple[int, int | None]], wait_ms: int) -> Answer[int, Page]:
+        from fenceline.model.requests import PollPosition  # only followers poll
 
-        try:
-            return read(position)
-        except errors.OffsetOutOfRangeError:
-            if position is None:
-                raise
-            # Retention, a seek or another subscriber moved the mark past this position.
-            return read(None)
+        polled = self._client.poll(
+            [
+                PollPosition(
+                    self.topic,
+                    partition,
+                    offset,
+                    self._topic_id,
+                    self.name,
+                    require_stable=self._require_stable and offset is None,
+                )
+                for partition, offset in places
+            ],
+            max_records=self._max_records,
+            wait_ms=wait_ms,
+            max_delay_ms=self._max_delay_ms if wait_ms else None,
+            isolation=self._isolation,
+            session_id=self._session_id,
+        )
+        for _, topic_id, _ in polled.entries:
+            self._topic_id = self._topic_id or topic_id or None
+        entries = [(position.partition, page) for position, _, page in polled.entries]
+        return Answer(entries, polled.has_more, polled.hold)
+
+    def _fetch(self, partition: int, position: int | None, wait_ms: int) -> Page:
+        return self._client.read_subscription(
+            self.topic,
+            self.name,
+            partition,
+            offset=position,
+            max_records=self._max_records,
+            wait_ms=wait_ms,
+            isolation=self._isolation,
+            require_stable=self._require_stable and position is None,  # later, its own transactions send offsets
+            session_id=self._session_id,
+        )

@@ -1,7 +1,7 @@
 """Assignors: pure functions from a group's members and topics, and its last target, to its next target.
 
 Rule: the same input gives the same output. A partition of a subscribed topic is at exactly one subscriber. A member of
-the last target that is in the group no longer is as nobody.
+the last target that left the group keeps nothing.
 
 Not here: when a target is computed (``groups.membership``), how a partition comes to be held (``groups.reconcile``).
 """

@@ -1,9 +1,9 @@
-"""A balance of partitions over members: who has which partition of each topic, and how many of all topics.
+"""A balance of partitions over members: each topic's rows, and how many partitions of all topics each member has.
 
 Rule: within one topic the counts of its subscribers differ by at most one. With ``least`` partitions for each of them,
-some have one more, an extra: who has the extras is the choice that balances all topics together.
+some members have one more, an extra. The choice of these members balances all topics together.
 
-Not here: who subscribes to what (``groups.assignors``).
+Not here: the subscribers of each topic (``groups.assignors``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Balance:
                 self._totals[one] -= 1
 
     def fill(self, subscribers: Sequence[str], topic_ids: Sequence[str]) -> None:
-        """Give what nobody has: first to who has less than ``least`` of a topic, then to who has least of all."""
+        """Give what no member has: first to those with less than ``least`` of a topic, then to those with least."""
         for topic_id in topic_ids:
             least, counts = self._shares[topic_id][0], self._counts[topic_id]
             if least:
@@ -74,7 +74,7 @@ class Balance:
         has_moved = False
         lowest = _Lowest(self._totals, subscribers)
         while (most := max(self._totals[one] for one in subscribers)) - self._totals[lowest.outside(())] > 1:
-            # Who has most gives first, because a member in the middle that gave would have to be given to again.
+            # The member with most gives first, because one in the middle that gave would have to be given to again.
             for giving in (most, 0):
                 moves = [self._even_out_topic(topic_id, lowest, len(subscribers), giving) for topic_id in topic_ids]
                 if any(moves):

@@ -166,7 +166,7 @@ def wait_to_join(group: Classic, member_id: str, instance_id: str | None, now_ms
         return Decision(None, joined(group, member_id))
     if member_id not in group.joined:  # the next rebalance began before it looked, and it still waits to join
         return Decision(replace(group, joined=group.joined | {member_id}), None)
-    # Who has not joined sends heartbeats until it does, so a dead one need not be waited for until the deadline.
+    # A member that has not joined sends heartbeats until it does, so a dead one is not waited for until the deadline.
     late = {name for name, one in group.members.items() if name not in group.joined and _is_lapsed(one, now_ms)}
     left = group if not late else without(group, late, now_ms)
     is_over = now_ms >= left.deadline or (left.joined == left.members.keys() and not left.is_initial)
@@ -267,7 +267,7 @@ def without(group: Classic, gone: set[str], now_ms: int) -> Classic:
 
 
 def preparing(group: Classic, now_ms: int) -> Classic:
-    """Return the group at the begin of a rebalance, which nobody has joined."""
+    """Return the group at the begin of a rebalance, which no member has joined."""
     deadline = now_ms + group.longest_rebalance_ms
     return replace(group, state=PREPARING, joined=frozenset(), deadline=deadline, is_initial=False, assignments={})
 

@@ -54,7 +54,7 @@ def write(context: Context, item: GroupItem, classic: Classic, now_ms: int, *mor
     chunks, is_there = make(context, item.group, classic)
     after = classic_item.to_group(item, classic, now_ms, chunks)
     put = after.put(context.runtime)
-    # G7: this write is the commit. Whoever loses has changed nothing, and decides again on what it reads then.
+    # G7: this write is the commit. A request that loses it has changed nothing, and decides again on a new read.
     try:
         context.items.write([put, *more, *is_there])
     except VersionMoved:  # certain: nothing names the chunks that were made for it

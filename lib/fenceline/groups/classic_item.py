@@ -46,7 +46,7 @@ class Classic:
         epoch: The generation.
         joined: The members that have joined the coming generation; empty unless the state is ``PREPARING``.
         deadline: When the join, or the wait for the leader's assignments, is over, in ms; 0 if nothing is waited for.
-        is_initial: Whether the group was empty, so that the join lasts until the deadline, whoever has joined.
+        is_initial: Whether the group was empty, so that the join lasts until the deadline, however many have joined.
         assignments: By member id; of one generation, and only while ``STABLE``.
     """
 

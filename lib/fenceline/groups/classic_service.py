@@ -1,7 +1,7 @@
 """Requests of classic groups, carried out: read, decide, one conditional write, and the waits of joins and syncs.
 
-Rule: requests of one process for one group that come together are decided together, in one read and one write. Who
-waits looks at the item every 100 ms to 1 s, and at once after a change that this process has made.
+Rule: requests of one process for one group that come together are decided together, in one read and one write. A
+request that waits looks at the item every 100 ms to 1 s, and at once after a change that this process has made.
 
 Not here: decisions (``groups.classic``), Kafka's wire.
 """

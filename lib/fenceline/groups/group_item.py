@@ -1,4 +1,4 @@
-"""A group's item: who is in it, what they subscribe to, and which member each partition should be at.
+"""A group's item: its members, what they subscribe to, and which member each partition should be at.
 
 Rule: stored names are never renamed (protocol, "Groups").
 
@@ -82,7 +82,7 @@ class GroupItem:
 
     @property
     def is_hidden(self) -> bool:
-        """Return True if nobody should see the group: it is deleted, or about to be."""
+        """Return True if the group is deleted, or about to be, so that no caller should see it."""
         return self.is_going or self.is_gone
 
     @property

@@ -5,8 +5,8 @@ Protocol, "Groups".
 Rule: each request reads, decides purely, and makes one conditional write, or none. What it changes of the group, of the
 members that it removes, and of the member itself is in that write. A request that loses it reads again.
 
-Rule: a join that loses the write waits: it makes the member's own item, for which nobody contends. The next join that
-changes the group admits all that wait, so that many joins at once are a few writes of the group's item.
+Rule: a join that loses the write waits: it makes the member's own item, for which no other request contends. The next
+join that changes the group admits all that wait, so that many joins at once are a few writes of the group's item.
 
 Not here: the decisions (``groups.membership``, ``groups.reconcile``), leaving (``groups.leaving``).
 """

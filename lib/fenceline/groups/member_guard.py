@@ -1,4 +1,4 @@
-"""The guard of a group's reads and commits: who may read and commit as the group (protocol, "Groups").
+"""The guard of a group's reads and commits: only the member that holds a partition passes (protocol, "Groups").
 
 Rule: ownership by a session stands above a group's members (``access.ownership.read_guard``). A request without a
 session is then judged by its member, for all of its partitions at once: the member's item must hold each of them.
@@ -44,7 +44,7 @@ Place: TypeAlias = tuple[Incarnation, int]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who reads or commits as a group: a session, a member of the group, or neither of them.
+    """The sender of a read or a commit as a group: a session, a member of the group, or neither of them.
 
     Attributes:
         member: It is not looked at beside a session.

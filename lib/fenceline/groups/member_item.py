@@ -63,7 +63,7 @@ class MemberItem:
 
     @property
     def shown(self) -> dict[Place, Held]:
-        """What the member is told to work on."""
+        """The partitions that the member should work on."""
         return {place: held for place, held in self.holds.items() if place not in self.asked}
 
     def is_lapsed(self, now_ms: int) -> bool:

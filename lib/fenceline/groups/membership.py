@@ -101,7 +101,7 @@ def judge_assignor(group: GroupItem | None, assignor: str | None) -> str:
 
 
 def empty(group: str) -> GroupItem:
-    """Return a group that nobody has joined yet."""
+    """Return a group that no member has joined yet."""
     return GroupItem(group=group, type=NATIVE, epoch=0, assignor=ASSIGNOR_DEFAULT)
 
 

@@ -3,7 +3,7 @@
 Rule: a partition is released only when the member's client reported that it stopped, and taken only when no other
 member's item holds it, and only while nothing is left to give up.
 
-Rule: each change of what the member is told to work on raises its epoch, so that a late report is never believed.
+Rule: each change of what the member should work on raises its epoch, so that a late report is never believed.
 
 Not here: reads and writes (``groups.heartbeat``), changes of the group (``groups.membership``).
 """
@@ -98,7 +98,7 @@ def reconciled(
     *,
     is_join: bool = False,
 ) -> MemberItem:
-    """Return the member with what it takes, at its next epoch if what it is told to work on changed.
+    """Return the member with what it takes, at its next epoch if what it should work on changed.
 
     Args:
         before: The member as it was read; a new one at epoch 0.

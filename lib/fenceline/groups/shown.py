@@ -81,6 +81,7 @@ def member_of(group: GroupItem, member_id: str, member: MemberItem | None) -> Gr
         client_host=one.client_host,
         member_epoch=0 if member is None else member.epoch,
         expires_at=0 if member is None else member.expires_at,
+        session_timeout_ms=0 if member is None else member.session_timeout_ms,
         is_away=member is not None and member.is_away,
         partitions=[] if member is None else _held(member.holds, names),
         asked=[] if member is None else _named(member.asked, names),

@@ -43,6 +43,7 @@ from fenceline.log.state import (
 from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.model.topic import Topic
 from fenceline.ports import Item, ItemKey, NotFound, Unavailable
+from fenceline.runtime import Runtime
 
 _LOOKS_PER_DROP = 16  # at the least recently used partitions, for one that is idle
 
@@ -58,6 +59,28 @@ class Snapshot(NamedTuple):
     def tentative(self) -> TentativeState:
         """Return the state as a group of entries begins to change it."""
         return TentativeState(self.state, dict(self.producers), self.producers_dropped)
+
+
+class Watch:
+    """What one thread waits on while it waits for several partitions. Its lock is taken within theirs, never around."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._lock = runtime.lock()
+        self._changed = runtime.condition(self._lock)
+        self._is_woken = False
+
+    def wake(self) -> None:
+        with self._lock:
+            self._is_woken = True
+            self._changed.notify_all()
+
+    def wait(self, duration_ms: float) -> bool:
+        """Return once a partition has changed since the last call, or after ``duration_ms``; and whether one has."""
+        with self._lock:
+            if not self._is_woken:
+                self._changed.wait(duration_ms / 1000)
+            is_woken, self._is_woken = self._is_woken, False
+            return is_woken
 
 
 class LookAgain(Unavailable):
@@ -77,6 +100,7 @@ class Partition:
 
     seen_end = ""  # the last segment's key, when this process looked whether others append
     _head_look: Instant | None = None  # when the last look at the head began, also of a topic that is going
+    watches: tuple[Watch, ...] = ()  # of held polls, each of which waits for several partitions
     _certain = 0  # segments below this offset were folded before a look that was young then
 
     def __init__(self, context: Context, name: str, topic_id: str, partition: int) -> None:
@@ -124,7 +148,7 @@ class Partition:
     @property
     def is_idle(self) -> bool:
         """Return True if the process may forget it: no reader waits, and no offer of this process is looked for."""
-        return not (self.awaited or self.has_looker)
+        return not (self.awaited or self.has_looker or self.watches)
 
     @property
     def is_fresh(self) -> bool:
@@ -236,7 +260,7 @@ class Partition:
         self._bases += 1
         self._resets += 1
         self._is_followed = False
-        self.changed.notify_all()
+        self.notify()
 
     def note_head(self, head: Head, version: int, *, is_own: bool = False) -> None:
         """Remember the newest head item seen; its log start only moves forward.
@@ -367,6 +391,8 @@ class Partition:
         self.index.add(segment.base_offset, segment.next_offset, segment.metadata)
         self.index.reach(segment.next_offset)
         self.changed.notify_all()
+        for watch in self.watches:
+            watch.wake()
 
     # Producers
 
@@ -642,6 +668,29 @@ class Partition:
                     self.has_looker = False
                     self.changed.notify_all()
             pause_ms = min(2 * pause_ms, limits.POLL_LAST_MS)
+
+    def look(self) -> None:
+        """Look for the next segment, and fold it, without a look at the items.
+
+        Raises:
+            StaleTopicId, CorruptLogError, Unavailable: As ``open``.
+        """
+        self._look_for_next(self.state)
+
+    def watch(self, watch: Watch) -> None:
+        """Have ``watch`` woken by each change of the state, until ``unwatch``."""
+        with self.lock:
+            self.watches = (*self.watches, watch)
+
+    def unwatch(self, watch: Watch) -> None:
+        with self.lock:
+            self.watches = tuple(one for one in self.watches if one is not watch)
+
+    def notify(self) -> None:
+        """Wake all who wait for a change of the state; the lock is held."""
+        self.changed.notify_all()
+        for watch in self.watches:
+            watch.wake()
 
     def _look_for_next(self, state: PartitionState) -> None:
         try:

@@ -7,18 +7,19 @@ Not here: following the log; see ``partition``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from fenceline.errors import OffsetOutOfRangeError
-from fenceline.log.context import Instant
+from fenceline.errors import CorruptLogError, OffsetOutOfRangeError
+from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.partition import LookAgain, Partition, refresh_all
 from fenceline.log.state import PartitionState
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.results import Bounds
+from fenceline.ports import Item, ItemKey, Unavailable
 
 T = TypeVar("T")
 
@@ -72,6 +73,51 @@ def verified_tails(partitions: Sequence[Partition], use: Callable[[Partition, Ta
         return use(partition, _settled(partition, None))
 
     return partitions[0].context.runtime.gather([partial(used, partition) for partition in partitions])
+
+
+def tails_found(partitions: Sequence[Partition]) -> list[Tail | None]:
+    """Return the verified tail of each partition, of any topics, with all items read together.
+
+    The tails are those of ``verified_tail``, in its one round trip.
+
+    Returns:
+        ``None`` for a partition whose tail was not found. A call of ``verified_tail`` says why.
+    """
+    if not partitions:
+        return []
+    context = partitions[0].context
+    look = context.instant()
+    item_keys = sorted({key for partition in partitions for key in partition.look_keys})
+    calls: list[Callable[[], Mapping[ItemKey, Item] | PartitionState | None]] = [partial(_items, context, item_keys)]
+    calls += [partial(_seen, partition) for partition in partitions]
+    items, *seen = context.runtime.gather(calls)
+    if not isinstance(items, Mapping):
+        return [None] * len(partitions)
+
+    def found(partition: Partition, state: PartitionState | None) -> Tail | None:
+        with suppress(StaleTopicId, CorruptLogError, Unavailable):
+            partition.adopt_look(items, look)
+            if not partition.is_fresh:
+                with suppress(LookAgain):  # settling opens it again
+                    partition.follow()
+            return _settled(partition, state)
+        return None
+
+    states = [state if isinstance(state, PartitionState) else None for state in seen]
+    return context.runtime.gather([partial(found, *one) for one in zip(partitions, states, strict=True)])
+
+
+def _items(context: Context, item_keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item] | None:
+    with suppress(Unavailable):
+        return context.read_items(item_keys)
+    return None
+
+
+def _seen(partition: Partition) -> PartitionState | None:
+    """Return the state that is seen at the log's end, if the partition is followed."""
+    with suppress(StaleTopicId, CorruptLogError, Unavailable):
+        return partition.verified() if partition.is_fresh else None
+    return None
 
 
 def _settled(partition: Partition, state: PartitionState | None) -> Tail:

@@ -85,6 +85,7 @@ class GroupMember:
     client_host: str | None
     member_epoch: MemberEpoch
     expires_at: int
+    session_timeout_ms: Annotated[int, "For how long a heartbeat renews the lease. A later end shows a wrong clock."]
     is_away: Annotated[bool, "True for a static member that left, and comes back."]
     partitions: Sequence[HeldTopic]
     asked: Sequence[NamedPartitions]

@@ -41,6 +41,59 @@ class ReadRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PollPosition:
+    """A partition to poll, and where its reader is.
+
+    Attributes:
+        offset: Where to read; ``None`` is the mark of ``subscription``.
+        topic_id: The topic's id, where its reader means one incarnation.
+        subscription: The subscription that reads, in place of the request's group.
+        require_stable: Whether to refuse while an offset of the subscription is pending there.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None = None
+    topic_id: str | None = None
+    subscription: str | None = None
+    require_stable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PollRequest:
+    """Partitions to poll, each of them once. The bounds hold for the whole answer.
+
+    Attributes:
+        max_delay_ms: The longest pause between two looks at a partition while the poll is held; ``None`` sets no bound
+            of its own.
+    """
+
+    positions: Sequence[PollPosition]
+    max_records: int = limits.RECORDS_DEFAULT
+    max_bytes: int = limits.BYTES_DEFAULT
+    wait_ms: int = 0
+    max_delay_ms: int | None = None
+    is_read_committed: bool = False
+    is_identified: bool = False
+    group: str | None = None
+    session_id: str | None = None
+    member: MemberRef | None = None  # instead of a session
+
+    def page_of(self, position: PollPosition, max_records: int, max_bytes: int) -> ReadRequest:
+        """Return the page to read at one position, which is not held."""
+        return ReadRequest(
+            offset=position.offset,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            is_read_committed=self.is_read_committed,
+            is_identified=self.is_identified,
+            group=None if position.subscription else self.group,
+            session_id=self.session_id,
+            member=self.member,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimRequest:
     """A claim of write access (contract, "Sessions and producers")."""
 

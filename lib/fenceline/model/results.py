@@ -13,6 +13,7 @@ from typing import Annotated, Generic, TypeVar
 
 from fenceline import limits
 from fenceline.answers import INLINE, LEFT_OUT, After, Called, OneOf, Stated, Titled
+from fenceline.errors import FencelineError
 from fenceline.model.kinds import Count, Epoch, Offset, Timestamp, Url
 
 T = TypeVar("T")
@@ -243,6 +244,31 @@ class BatchPage(Bounded):
     body: bytes
     position: int
     bounds: Bounds
+
+
+PageT = TypeVar("PageT", bound="Page | BatchPage")
+
+
+@dataclass(frozen=True, slots=True)
+class PollEntry(Generic[PageT]):
+    """What a poll has to say of one partition: a page of the topic with ``topic_id``, or an error."""
+
+    topic: str
+    partition: int
+    page: PageT | FencelineError
+    topic_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PollAnswer(Generic[PageT]):
+    """The partitions that have something to say, in the order of the request.
+
+    Attributes:
+        has_more: Whether some of the partitions that are left out may not have been looked at.
+    """
+
+    entries: Sequence[PollEntry[PageT]]
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 from fenceline import limits
 from fenceline.answers import INLINE, LEFT_OUT, Titled
-from fenceline.errors import UnknownTopicOrPartitionError
+from fenceline.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from fenceline.model import topic_config as configs
 from fenceline.model.kinds import PartitionCount, TopicName
 from fenceline.model.topic_config import Config
@@ -93,6 +93,19 @@ def unknown_topic(name: str) -> UnknownTopicOrPartitionError:
     return UnknownTopicOrPartitionError(
         f"no topic has this name; create it first: topic={name[: limits.TOPIC_NAME_CHARS_MAX]}"
     )
+
+
+def check_topic_id(topic: Topic, topic_id: str | None) -> None:
+    """Check that ``topic`` is the one with this id; ``None`` is any.
+
+    Raises:
+        UnknownTopicIdError: The topic with that id was deleted, and ``topic`` has its name now.
+    """
+    if topic_id not in (None, topic.topic_id):
+        raise UnknownTopicIdError(
+            "the topic was deleted, and another one has its name; begin in that one without topic_id, or with its own: "
+            f"topic={topic.name} topic_id={topic.topic_id} asked_for={topic_id}"
+        )
 
 
 def unknown_partition(topic: Topic, partition: int) -> UnknownTopicOrPartitionError:

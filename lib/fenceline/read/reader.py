@@ -49,26 +49,31 @@ class PartitionReader:
         self._held = held
         self._context = partition.context
 
-    def page(self, request: ReadRequest, *, acknowledged: Acknowledged = NOTHING) -> Page:
+    def page(self, request: ReadRequest, *, acknowledged: Acknowledged = NOTHING, tail: Tail | None = None) -> Page:
         """Return the records from the request's start, or wait for some, without those that are ``acknowledged``.
+
+        Args:
+            tail: The partition's verified tail, where a look that began after the read arrived has found it.
 
         Raises:
             OffsetOutOfRangeError: The start lies outside [log start, next offset].
             StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
         """
         empty = partial(RecordSink, self._partition, acknowledged=acknowledged)
-        sink, position, bounds = self._read(request, empty)
+        sink, position, bounds = self._read(request, empty, tail)
         return sink.page(position, bounds)
 
-    def batches(self, request: ReadRequest) -> BatchPage:
+    def batches(self, request: ReadRequest, *, tail: Tail | None = None) -> BatchPage:
         """Return whole batches, from the one that contains the start. Otherwise as ``page``."""
-        sink, position, bounds = self._read(request, BatchSink)
+        sink, position, bounds = self._read(request, BatchSink, tail)
         return sink.page(position, bounds)
 
-    def _read(self, request: ReadRequest, sink: Callable[[ReadRequest], SinkT]) -> tuple[SinkT, int, Bounds]:
+    def _read(
+        self, request: ReadRequest, sink: Callable[[ReadRequest], SinkT], known: Tail | None
+    ) -> tuple[SinkT, int, Bounds]:
         runtime, partition = self._context.runtime, self._partition
         until_ms = runtime.monotonic_ms() + request.wait_ms
-        tail, lines = tail_and_lines(partition, request)
+        tail, lines = tail_and_lines(partition, request) if known is None else (known, None)
         start = self._start(request, tail)
         has_met = False
         with self._context.poll() as poll:

@@ -9,26 +9,31 @@ Not here: the sweeper, which removes such an item once its lease is over (``swee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from fenceline import limits
 from fenceline.format import keys
 from fenceline.format.partitioner import COORDINATOR_SHARDS
 from fenceline.groups import reads
+from fenceline.groups.member_item import Place
 from fenceline.log.context import Context
 from fenceline.ports import Item
 
 
-def group_findings(context: Context) -> list[str]:
-    """Return a line for each item of a member of no group that holds something.
+def group_findings(context: Context) -> Mapping[Place, Sequence[str]]:
+    """Return a line for each item of a member of no group, by each (topic id, partition) that it holds.
 
     Raises:
         Unavailable: The item store could not be asked.
     """
-    return [line for name in sorted(_names(context)) for line in _findings(context, name)]
+    found: dict[Place, list[str]] = {}
+    for name in sorted(_names(context)):
+        for place, line in _findings(context, name):
+            found.setdefault(place, []).append(line)
+    return found
 
 
-def _findings(context: Context, name: str) -> Iterator[str]:
+def _findings(context: Context, name: str) -> Iterator[tuple[Place, str]]:
     members = reads.members(context, name)
     if not any(one.holds for one in members.values()):
         return
@@ -36,10 +41,11 @@ def _findings(context: Context, name: str) -> Iterator[str]:
     known = {} if group is None else group.members
     for one in members.values():
         if one.holds and one.member_id not in known and reads.only_member(context, name, one.member_id) == one:
-            yield (
-                "a member of no group holds partitions; it is removed once its lease is over: "
-                f"group={name} member_id={one.member_id} partitions={len(one.holds)} expires_at={one.expires_at}"
+            line = (
+                "a member of no group holds the partition; it is removed once its lease is over: "
+                f"group={name} member_id={one.member_id} expires_at={one.expires_at}"
             )
+            yield from ((place, line) for place in one.holds)
 
 
 def _names(context: Context) -> set[str]:

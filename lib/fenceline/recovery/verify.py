@@ -39,7 +39,8 @@ class Verified:
 
     Attributes:
         broken_at: The first offset that is not as it should be; ``None`` if there is none.
-        findings: The transactions that no coordinator will end, though every segment is as it should be (I12, I14).
+        findings: The transactions that no coordinator will end, though every segment is as it should be (I12, I14). The
+            command adds members of no group that hold the partition (protocol, "Groups", G4).
     """
 
     topic: str

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fenceline.service.access import Access
     from fenceline.service.groups import Groups
     from fenceline.service.partitions import PartitionRequests
+    from fenceline.service.poll import Polling
     from fenceline.service.replication import Replication
     from fenceline.service.subscriptions import Subscriptions
     from fenceline.service.topics import Topics
@@ -87,6 +88,13 @@ class Log:
         from fenceline.service.partitions import PartitionRequests
 
         return PartitionRequests(self._resolver, self._held)
+
+    @property
+    def polling(self) -> Polling:
+        """One poll for many partitions."""
+        from fenceline.service.poll import Polling
+
+        return Polling(self.context, self._resolver, self.subscriptions, self._held)
 
     @property
     def access(self) -> Access:
@@ -152,4 +160,4 @@ class Log:
         self.context.stopping.is_set = True
         for partition in self._resolver.partitions.kept():
             with partition.lock:
-                partition.changed.notify_all()
+                partition.notify()

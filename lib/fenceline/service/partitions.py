@@ -47,28 +47,44 @@ class PartitionRequests:
 
         return PartitionReader(partition, None if self._held is None else partial(self._held, partition))
 
-    def read(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> Page:
+    def read(
+        self, topic: str, partition: int, request: ReadRequest, *, principal: str = "", topic_id: str | None = None
+    ) -> Page:
         """Return a page of records, if the caller may read as its group.
 
-        See ``PartitionReader.page`` and ``member_guard.guarded``.
+        See ``PartitionReader.page``, ``member_guard.guarded``, and ``PartitionResolver.with_partition`` for
+        ``topic_id``.
         """
-        return self._guarded(topic, partition, request, principal, lambda reader: reader.page(request))
+        return self._guarded(topic, partition, request, principal, topic_id, lambda reader: reader.page(request))
 
-    def read_batches(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> BatchPage:
+    def read_batches(
+        self, topic: str, partition: int, request: ReadRequest, *, principal: str = "", topic_id: str | None = None
+    ) -> BatchPage:
         """Return a page of whole batches, if the caller may read as its group; see ``PartitionReader.batches``."""
-        return self._guarded(topic, partition, request, principal, lambda reader: reader.batches(request))
+        return self._guarded(topic, partition, request, principal, topic_id, lambda reader: reader.batches(request))
 
     def _guarded(
-        self, topic: str, partition: int, request: ReadRequest, principal: str, read: Callable[[PartitionReader], T]
+        self,
+        topic: str,
+        partition: int,
+        request: ReadRequest,
+        principal: str,
+        topic_id: str | None,
+        read: Callable[[PartitionReader], T],
     ) -> T:
         """Return what ``read`` returns, if the caller may read before it, and still may after it."""
         if request.group is None and request.session_id is None:
-            return self._resolver.with_partition(topic, partition, lambda found: read(self._reader(found)))
+            return self._resolver.with_partition(
+                topic, partition, lambda found: read(self._reader(found)), topic_id=topic_id
+            )
 
         from fenceline.groups.member_guard import guarded
 
         return self._resolver.with_partition(
-            topic, partition, lambda found: guarded(found, request, principal, lambda: read(self._reader(found)))
+            topic,
+            partition,
+            lambda found: guarded(found, request, principal, lambda: read(self._reader(found))),
+            topic_id=topic_id,
         )
 
     def offsets(self, topic: str, partition: int) -> Offsets:

@@ -118,10 +118,21 @@ class PartitionResolver:
 
     # Calls that follow a name into new incarnations
 
-    def with_partition(self, name: str, number: int, use: Callable[[Partition], T]) -> T:
-        """Call ``use`` with a partition of the topic of that name, without a look if the topic is remembered."""
+    def with_partition(
+        self, name: str, number: int, use: Callable[[Partition], T], *, topic_id: str | None = None
+    ) -> T:
+        """Call ``use`` with a partition of the topic of that name, without a look if the topic is remembered.
+
+        Args:
+            topic_id: The topic's id, where the caller means one incarnation.
+
+        Raises:
+            UnknownTopicIdError: The name leads to a topic with another id, by a look of this call.
+        """
 
         def find() -> TopicItem:
+            if topic_id is not None:
+                self._check_id(name, topic_id)
             return self.resolve(name, number)[0].item
 
         try:
@@ -129,6 +140,12 @@ class PartitionResolver:
         except FencelineError as error:
             error.name_place(name, number)
             raise
+
+    def _check_id(self, name: str, topic_id: str) -> None:
+        """Check that the name leads to the topic with this id; look before it is refused."""
+        known = self._known.get(name)
+        if known is None or known.item.topic.topic_id != topic_id or not self._is_young(known):
+            model_topic.check_topic_id(self.refresh(name).item.topic, topic_id)
 
     def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
         """Call ``use`` with those of these partitions that the topic of that name has, after a look at it."""

@@ -31,14 +31,15 @@ from fenceline.model.subscription import (
     ShownSubscription,
     SubscriptionIncarnation,
 )
-from fenceline.model.topic import Topic
+from fenceline.model.topic import Topic, check_topic_id
 from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations
 from fenceline.subscriptions import committed_offsets, cursors, group_offsets, lifecycle
 from fenceline.subscriptions import read as subscriptions_read
 from fenceline.subscriptions.committed_offsets import Meet, OffsetQuery
-from fenceline.subscriptions.cursors import LiveTopic
+from fenceline.subscriptions.cursors import Live, LiveTopic
 from fenceline.subscriptions.items import SubscriptionItem
+from fenceline.subscriptions.read import SubscriptionRead
 
 
 class Subscriptions:
@@ -66,10 +67,20 @@ class Subscriptions:
         self._held = held
         self._announce = announce
 
-    def live(self, name: str) -> LiveTopic:
-        """Return the live topic of that name, from a look that began after the call."""
+    def live(self, name: str, *topic_ids: str | None) -> LiveTopic:
+        """Return the live topic of that name, from a look that began after the call.
+
+        Raises:
+            UnknownTopicIdError: It has not each of ``topic_ids``; ``None`` is any.
+        """
         topic = self._resolver.refresh(name).item.topic
+        for topic_id in topic_ids:
+            check_topic_id(topic, topic_id)
         return LiveTopic(self._context, topic, partial(self._resolver.partition, topic), self._announce)
+
+    def live_with(self, topic_ids: Sequence[tuple[str, str]]) -> Live:
+        """Return ``live`` for topics of which some must have these ids: pairs of a name and an id."""
+        return lambda name: self.live(name, *(topic_id for topic, topic_id in topic_ids if topic == name))
 
     def _judge(self, caller: Caller, live: LiveTopic, partition: int) -> Sequence[Check]:
         return member_guard.judge_commit(self._context, caller, [(live.topic, partition)])
@@ -190,16 +201,34 @@ class Subscriptions:
         *,
         require_stable: bool = False,
         principal: str = "",
+        topic_id: str | None = None,
     ) -> Page:
-        """Return records that are not acknowledged; see ``read.read_unacknowledged``.
+        """Return records that are not acknowledged; see ``read_from``."""
+        return self.read_from(
+            topic, partition, name, request, require_stable=require_stable, principal=principal, topic_id=topic_id
+        ).page
+
+    def read_from(
+        self,
+        topic: str,
+        partition: int,
+        name: str,
+        request: ReadRequest,
+        *,
+        require_stable: bool = False,
+        principal: str = "",
+        topic_id: str | None = None,
+    ) -> SubscriptionRead:
+        """Return records that are not acknowledged, and where they begin; see ``read.read_unacknowledged``.
 
         Args:
             require_stable: Whether to refuse while an offset is pending there; see ``committed_offsets.check_stable``.
+            topic_id: The topic's id, where the caller means one incarnation.
         """
         caller = Caller(name, request.session_id, request.member, principal)
 
-        def use() -> Page:
-            live = self.live(topic)
+        def use() -> SubscriptionRead:
+            live = self.live(topic, topic_id)
             judge = partial(member_guard.judge_read, self._context, caller, (live.topic, partition))
             if require_stable:
                 live.partition(partition)
@@ -221,10 +250,18 @@ class Subscriptions:
         session_id: str | None = None,
         member: MemberRef | None = None,
         principal: str = "",
+        topic_id: str | None = None,
     ) -> int:
         """Acknowledge records, and return the new mark; see ``acknowledged``."""
         found = self.acknowledged(
-            topic, partition, name, request, session_id=session_id, member=member, principal=principal
+            topic,
+            partition,
+            name,
+            request,
+            session_id=session_id,
+            member=member,
+            principal=principal,
+            topic_id=topic_id,
         )
         return found.mark_delete_offset
 
@@ -238,12 +275,13 @@ class Subscriptions:
         session_id: str | None = None,
         member: MemberRef | None = None,
         principal: str = "",
+        topic_id: str | None = None,
     ) -> Acknowledged:
         """Acknowledge records, and look who else does; see ``cursors.acknowledge``."""
         caller = Caller(name, session_id, member, principal)
 
         def use() -> Acknowledged:
-            live = self.live(topic)
+            live = self.live(topic, topic_id)
             judge = partial(self._judge, caller, live, partition)
             return cursors.acknowledge(live, partition, name, request, judge)
 
@@ -282,10 +320,16 @@ class Subscriptions:
         session_id: str | None = None,
         member: MemberRef | None = None,
         principal: str = "",
+        topic_ids: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Commit a group's offsets, all of them or none; see ``group_offsets.commit``."""
+        """Commit a group's offsets, all of them or none; see ``group_offsets.commit``.
+
+        Args:
+            topic_ids: Names of topics and the ids that they must have.
+        """
+        live = self.live_with(topic_ids)
         judge = partial(member_guard.judge_commit, self._context, Caller(group, session_id, member, principal))
-        in_incarnations(lambda: group_offsets.commit(self._context, self.live, group, offsets, judge))
+        in_incarnations(lambda: group_offsets.commit(self._context, live, group, offsets, judge))
 
     def committed(
         self,

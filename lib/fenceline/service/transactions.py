@@ -121,10 +121,15 @@ class Transactions:
         session_id: str | None = None,
         member: MemberRef | None = None,
         principal: str = "",
+        topic_ids: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Commit a group's offsets in a transaction, all of them or none; see ``pending_offsets.send``."""
+        """Commit a group's offsets in a transaction, all of them or none; see ``pending_offsets.send``.
+
+        Args:
+            topic_ids: Names of topics and the ids that they must have.
+        """
         until_ms = self._deadline()
-        live = Subscriptions(self._context, self._resolver).live
+        live = Subscriptions(self._context, self._resolver).live_with(topic_ids)
         judge = partial(member_guard.judge_commit, self._context, Caller(group, session_id, member, principal))
         ongoing = partial(self._coordinator(principal).ongoing, transactional_id, pair, group, until_ms)
         in_incarnations(lambda: pending_offsets.send(self._context, live, group, offsets, judge, ongoing))

@@ -128,7 +128,8 @@ class CursorItem:
         pending: Offsets of open transactions, by producer id. Nothing else depends on them (I14).
         more: Members that this version does not know, kept unchanged.
         cache: The part that concerns other regions.
-        reader: Who acknowledged last, so that a second reader can be told. It decides nothing, and does not travel.
+        reader: The reader that acknowledged last, of which a second one can be warned. It decides nothing, and never
+            travels.
     """
 
     mark: int = 0  # everything below it is acknowledged

@@ -3,7 +3,7 @@
 Rule: all subscriptions that are asked for share one look at each partition. Their cursors are read before the tails, a
 hundred a call. A partition with a backlog costs what ``backlog`` says, and the header of the segment at the mark.
 
-Not here: who owns the partitions (``access.ownership.group_owner``), and the walk over topics (``service.lag``).
+Not here: the owners of the partitions (``access.ownership.group_owner``), and the walk over topics (``service.lag``).
 """
 
 from __future__ import annotations

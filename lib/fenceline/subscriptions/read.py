@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log.partition import Partition
@@ -26,6 +27,14 @@ from fenceline.subscriptions.items import CursorItem
 _PAGES_MAX = 64  # read for one answer, which moves the position even if it is empty
 
 
+class SubscriptionRead(NamedTuple):
+    """A page of what a subscription has not acknowledged."""
+
+    start: int  # the offset that was asked for, or the mark
+    page: Page
+    partition: Partition
+
+
 def read_unacknowledged(
     live: LiveTopic,
     number: int,
@@ -33,8 +42,8 @@ def read_unacknowledged(
     request: ReadRequest,
     judge: Callable[[], object],
     held: Callable[[Partition, Tail], bool] | None = None,
-) -> Page:
-    """Return a page of records.
+) -> SubscriptionRead:
+    """Return a page of records, and where it begins.
 
     Args:
         request: Its ``offset`` is the start; ``None`` is the mark.
@@ -56,6 +65,7 @@ def read_unacknowledged(
         start = backlog.slid(partition, verified_tail(partition), cursor.mark, cursor.acknowledged)
     elif start < cursor.mark:
         raise out_of_range(start, verified_tail(partition).bounds)
+    first = start
     for _ in range(_PAGES_MAX):
         start = cursor.acknowledged.end_from(start)
         left_ms = max(until_ms - runtime.monotonic_ms(), 0)
@@ -70,7 +80,9 @@ def read_unacknowledged(
         start = page.position
     judge()
     elsewhere = subscription.active_region
-    return page if elsewhere in (None, live.context.region) else replace(page, active_region=elsewhere)
+    if elsewhere not in (None, live.context.region):
+        page = replace(page, active_region=elsewhere)
+    return SubscriptionRead(first, page, partition)
 
 
 def _is_done(cursor: CursorItem, offset: int) -> bool:

@@ -24,6 +24,8 @@ class SweepReport:
     transactions_overdue: int = 0  # due for 5 minutes, and not ended by this run either
     transactions_ahead: int = 0  # open, with a time that the store's clock has not shown yet: see ``problems``
     transactions_hanging: int = 0  # open in a partition, and no coordinator will end them: see ``problems``
+    group_members: int | None = None  # of all groups; None unless this run looked at every group
+    groups_unsettled: int | None = None  # likewise: with members, and not Stable for a minute
     objects: int = 0  # deleted
     items: int = 0  # deleted
     problems: list[str] = field(default_factory=list)

@@ -287,6 +287,7 @@ class _Run:
                 after,
                 now_ms=self._now_ms,
                 budget=self._budget,
+                report=self.report,
                 reporting=self._reporting,
             )
             if left is not None:

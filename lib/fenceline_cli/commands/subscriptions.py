@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fenceline.errors import OffsetOutOfRangeError
 from fenceline.model.subscription import Lag
 from fenceline_cli import positions
+from fenceline_cli.moves import move_of, show_moves
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -23,11 +22,8 @@ from fenceline_cli.options import (
     partitions_of,
 )
 from fenceline_cli.output import CommandError, print_json, print_rows, utc
-from fenceline_cli.positions import Position, records_between
 
 if TYPE_CHECKING:
-    from fenceline.client import Client
-    from fenceline.client.types import Cursor
     from fenceline.model.subscription import LaggingSubscription
 
 app = typer.Typer(
@@ -206,9 +202,9 @@ def seek(
     with connect(url) as client:
         numbers = partitions_of(client, topic, partition)
         cursors = {cursor.partition: cursor for cursor in client.subscription(topic, name).partitions}
-        moves = [_move_of(client, topic, cursors[number], position) for number in numbers]
+        moves = [move_of(client, topic, cursors[number], position) for number in numbers]
         if dry_run:
-            _show_moves(moves, as_json=as_json)
+            show_moves(moves, as_json=as_json)
             return
         if any(move.changes_anything for move in moves):
             what = f"{name} of {topic} skips {sum(move.skipped for move in moves)} records"
@@ -220,14 +216,6 @@ def seek(
         return
     for number, mark in marks.items():
         typer.echo(f"moved {name} on {topic}/{number} mark_delete_offset={mark}")
-
-
-def _show_moves(moves: Sequence[_Move], *, as_json: bool) -> None:
-    if as_json:
-        print_json([asdict(move) for move in moves])
-        return
-    columns = tuple(field.name for field in fields(_Move))
-    print_rows(columns, [astuple(move) for move in moves])
 
 
 @app.command(epilog="Example: fenceline subscription delete orders billing --yes")
@@ -246,50 +234,3 @@ def delete(
         print_json({"deleted": name, "topic": topic})
     else:
         typer.echo(f"deleted {name} of {topic}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """A partition's part of a seek.
-
-    Attributes:
-        skipped: How many records were not acknowledged, and would no longer be delivered.
-        repeated: How many records were acknowledged, and would be delivered again.
-    """
-
-    partition: int
-    from_offset: int
-    to_offset: int
-    skipped: int
-    repeated: int
-
-    @property
-    def changes_anything(self) -> bool:
-        return bool(self.skipped or self.repeated)
-
-
-def _move_of(client: Client, topic: str, cursor: Cursor, position: Position) -> _Move:
-    """Return the effect of moving ``cursor`` to ``position``.
-
-    Records that were acknowledged individually are counted by their offsets.
-
-    Raises:
-        OffsetOutOfRangeError: The position is not in the partition's log.
-    """
-    number, mark = cursor.partition, cursor.mark_delete_offset
-    to_offset = position.offset_in(client, topic, number)
-    bounds = client.offsets(topic, number).bounds
-    if not bounds.log_start_offset <= to_offset <= bounds.next_offset:
-        raise OffsetOutOfRangeError(
-            f"the offset is not in the partition's log: partition={number} offset={to_offset} "
-            f"log_start_offset={bounds.log_start_offset} next_offset={bounds.next_offset}",
-            log_start_offset=bounds.log_start_offset,
-            next_offset=bounds.next_offset,
-        )
-    forgotten = sum(end - max(start, to_offset) for start, end in cursor.individually_acknowledged if end > to_offset)
-    if to_offset < mark:
-        repeated = records_between(client, topic, number, max(to_offset, bounds.log_start_offset), mark)
-        return _Move(number, mark, to_offset, 0, repeated + forgotten)
-    passed = sum(min(end, to_offset) - start for start, end in cursor.individually_acknowledged if start < to_offset)
-    skipped = records_between(client, topic, number, mark, to_offset) - passed
-    return _Move(number, mark, to_offset, max(0, skipped), forgotten)

@@ -30,7 +30,8 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CALLS_AT_ONCE = 64  # enough to fill a group commit; more would only wait for the interpreter
 POLLS_AT_ONCE = limits.POLLS_OF_A_PROCESS_MAX + CALLS_AT_ONCE  # room for polls that are answered at once
-_CLAIMS = "/producers"  # claims, whose bodies may ask for a wait
+_POLL = "/v1/poll"  # which only reads
+_WAITING = ("/producers", _POLL)  # claims, and polls of many partitions: their bodies may ask for a wait
 DRAIN_BYTES_MAX = (
     64 * 1024 * 1024
 )  # a body that is too large is read and dropped up to here, so that its sender gets the answer
@@ -115,7 +116,7 @@ async def _body(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
 
 def _cut_off(scope: Scope) -> FencelineError:
     """Return the answer to a request that the server's end did not wait for: its thread may still carry it out."""
-    if scope["method"] in ("GET", "HEAD"):
+    if scope["method"] in ("GET", "HEAD") or scope["path"].endswith(_POLL):
         return StoreUnavailableError("the server stopped before it had the answer; send the request again")
     return OutcomeUnknownError("the server stopped before it had the answer; the request may have been carried out")
 
@@ -131,8 +132,8 @@ def _may_wait(scope: Scope, body: bytes) -> bool:
     """Return whether the request may be held back."""
     if b"wait_ms" in scope["query_string"]:
         return True
-    is_claim = scope["method"] == "POST" and scope["path"].endswith(_CLAIMS)
-    return is_claim and (b"wait_ms" in body or any(name == b"content-encoding" for name, _ in scope["headers"]))
+    may_ask = scope["method"] == "POST" and scope["path"].endswith(_WAITING)
+    return may_ask and (b"wait_ms" in body or any(name == b"content-encoding" for name, _ in scope["headers"]))
 
 
 def _path(raw: str) -> str:

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fenceline.answers import to_json
-from fenceline.model.requests import ReadRequest
-from fenceline_http import media_types, record_page, responses
+from fenceline.model.requests import PollPosition, PollRequest, ReadRequest
+from fenceline_http import media_types, poll_answer, record_page, responses
 from fenceline_http.media_types import Media
 from fenceline_http.operations.read import (
     FirstOffset,
@@ -22,6 +22,7 @@ from fenceline_http.value_kinds import refuse
 
 if TYPE_CHECKING:
     from fenceline.model.results import SegmentEntry
+    from fenceline_http.operations.poll import Poll
     from fenceline_http.operations.read import (
         OffsetForTime,
         OffsetsQuery,
@@ -45,8 +46,48 @@ def read(request: Request, wanted: Read) -> Response:
         compaction_order=wanted.compaction_order,
         is_identified=wanted.identity,
     )
-    found = request.log.partitions.read(*request.partition, page, principal=request.principal)
+    found = request.log.partitions.read(*request.partition, page, principal=request.principal, topic_id=wanted.topic_id)
     return responses.text(record_page.to_json(found, wanted.encoding))
+
+
+def poll(request: Request, wanted: Poll) -> Response:
+    hold = request.service.settings.poll_slots == 0  # else a held request occupies a process of a function
+    if _is_framed(request.header("accept"), wanted):
+        batches = request.log.polling.poll_batches(_polled(wanted), principal=request.principal)
+        return poll_answer.framed(batches, hold=hold)
+    pages = request.log.polling.poll(_polled(wanted), principal=request.principal)
+    return poll_answer.shown(pages, wanted.encoding, hold=hold, is_bounded=not request.event.get("isRaw"))
+
+
+def _polled(wanted: Poll) -> PollRequest:
+    return PollRequest(
+        [
+            PollPosition(one.topic, one.partition, one.offset, one.topic_id, one.subscription, one.require_stable)
+            for one in wanted.positions
+        ],
+        max_records=wanted.max_records,
+        max_bytes=wanted.max_bytes,
+        wait_ms=wanted.wait_ms,
+        max_delay_ms=wanted.max_delay_ms,
+        is_read_committed=wanted.isolation == "read_committed",
+        is_identified=wanted.identity,
+        group=wanted.group,
+        session_id=wanted.session_id,
+        member=wanted.member,
+    )
+
+
+def _is_framed(accept: str | None, wanted: Poll) -> bool:
+    """Return whether the answer is frames of batches: identities, and subscriptions, are shown as JSON alone."""
+    if not media_types.prefers_frames(accept):
+        return False
+    subscribed = (index for index, one in enumerate(wanted.positions) if one.subscription is not None)
+    field = "identity" if wanted.identity else next((f"positions[{at}].subscription" for at in subscribed), None)
+    if field is None:
+        return True
+    if not media_types.accepts_json(accept):
+        refuse(field, "left out for binary batches")
+    return False
 
 
 def read_batches(request: Request, wanted: ReadBatches) -> Response:
@@ -54,7 +95,9 @@ def read_batches(request: Request, wanted: ReadBatches) -> Response:
 
 
 def _batches(request: Request, wanted: Read | ReadBatches, content_type: str) -> Response:
-    found = request.log.partitions.read_batches(*request.partition, _page(wanted), principal=request.principal)
+    found = request.log.partitions.read_batches(
+        *request.partition, _page(wanted), principal=request.principal, topic_id=wanted.topic_id
+    )
     return responses.batches(found, content_type)
 
 

@@ -10,6 +10,7 @@ from fenceline.model.requests import Acknowledgement, Heartbeat, OwnedPartitions
 from fenceline.model.subscription import CommittedOffset, CursorPart, SubscriptionPage
 from fenceline_http import record_page, responses
 from fenceline_http.operations.groups import GroupList
+from fenceline_http.operations.shared import topic_ids
 from fenceline_http.operations.subscriptions import GroupOffsets, LagList, MarkAnswer, SubscriptionList
 from fenceline_http.responses import Response
 from fenceline_http.value_kinds import GROUP, LEGAL_GROUP, MEMBER_ID, WANTED_GROUP
@@ -133,6 +134,7 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
         page,
         require_stable=wanted.require_stable,
         principal=request.principal,
+        topic_id=wanted.topic_id,
     )
     return responses.text(record_page.to_json(found, wanted.encoding))
 
@@ -151,6 +153,7 @@ def acknowledge(request: Request, wanted: AcknowledgementBody) -> Response:
         session_id=wanted.session_id,
         member=wanted.member,
         principal=request.principal,
+        topic_id=wanted.topic_id,
     )
     return responses.json(answer)
 
@@ -195,6 +198,7 @@ def commit(request: Request, wanted: Commit) -> Response:
         session_id=wanted.session_id,
         member=wanted.member,
         principal=request.principal,
+        topic_ids=topic_ids(wanted.offsets),
     )
     return responses.json({})
 

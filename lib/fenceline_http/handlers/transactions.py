@@ -9,6 +9,7 @@ from fenceline.model.subscription import CommittedOffset
 from fenceline.model.transaction import Coordinator, OnceMark, ProducerPair, TopicPartition, TransactionMember
 from fenceline_http import responses
 from fenceline_http.operations.ends import EndedTransactions, ExtendedTransaction
+from fenceline_http.operations.shared import topic_ids
 from fenceline_http.request import topic_name
 from fenceline_http.responses import Response
 from fenceline_http.value_kinds import GROUP, TRANSACTIONAL_ID
@@ -83,6 +84,7 @@ def send_offsets(request: Request, wanted: SendOffsets) -> Response:
         session_id=wanted.session_id,
         member=wanted.member,
         principal=request.principal,
+        topic_ids=topic_ids(wanted.offsets),
     )
     return responses.json({})
 

@@ -21,7 +21,6 @@ from fenceline.model.group import (
     GroupState,
     HeldPartition,
     HeldTopic,
-    InstanceId,
     Membership,
     NamedPartitions,
 )
@@ -54,13 +53,14 @@ def _prefix(value: Any, field: str) -> str:
     return text
 
 
-def _label(value: Any, field: str) -> str:
+def label(value: Any, field: str) -> str:
     text = TEXT.of_json(value, field)
     if not is_client_name(text):
         refuse(field, f"text of 1 to {limits.MEMBER_LABEL_BYTES_MAX} bytes without control characters")
     return text
 
 
+LABEL = Kind(label, of_type(ClientName))
 _TOPIC = Kind(_topic, of_type(TopicName))
 _PREFIX = Kind(_prefix, {"type": "string", "pattern": rf"^[A-Za-z0-9._-]{{0,{limits.TOPIC_NAME_CHARS_MAX}}}$"})
 
@@ -82,8 +82,8 @@ class HeartbeatBody(Body):
     owned: Sequence[OwnedTopic] | None = optional(
         list_of(object_of(OwnedTopic, is_named=False), 0, limits.GROUP_PARTITIONS_MAX, of="topics")
     )
-    instance_id: str | None = optional(Kind(_label, of_type(InstanceId)))
-    client_name: str | None = optional(Kind(_label, of_type(ClientName)))
+    instance_id: str | None = optional(LABEL)
+    client_name: str | None = optional(LABEL)
     assignor: str | None = optional(TEXT)
     session_timeout_ms: int | None = optional(integer(limits.SESSION_TIMEOUT_MS_MIN, limits.SESSION_TIMEOUT_MS_MAX))
     rebalance_timeout_ms: int | None = optional(
@@ -176,6 +176,7 @@ _MEMBER = GroupMember(
     client_host="203.0.113.7",
     member_epoch=5,
     expires_at=1_700_000_045_000,
+    session_timeout_ms=45_000,
     is_away=False,
     partitions=_HELD,
     asked=[],

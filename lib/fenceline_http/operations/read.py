@@ -12,11 +12,13 @@ from fenceline.model.kinds import GroupName, Offset, PartitionNumber, Timestamp
 from fenceline.model.results import Bounds, Offsets, SegmentEntry, SegmentList
 from fenceline.model.transaction import ShownProducerState
 from fenceline_http.json_schema import of_type, words
+from fenceline_http.operations import poll
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
     MEMBER,
+    OTHER_ID,
     OWNER,
     PAGE,
     PAGE_EXAMPLE,
@@ -24,10 +26,12 @@ from fenceline_http.operations.shared import (
     STORES,
     TOPIC,
     TOPIC_ID_EXAMPLE,
+    TOPIC_ID_TEXT,
     WRITES,
     OfMember,
     PageBounds,
     PageQuery,
+    check_group,
 )
 from fenceline_http.request_schema import Query, optional, required, unshown
 from fenceline_http.route import Route
@@ -51,13 +55,13 @@ class _Place(OfMember, Query):
         "The group that the caller acts for. Leaving it out is not the same as naming any group.",
     )
     session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
     def check(self) -> None:
         super().check()
         if sum(start is not None for start in (self.offset, self.timestamp, self.tail_offset)) != 1:
             raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
-        if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
-            refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
+        check_group(self.group)
         if self.member_id is not None and self.group is None:
             refuse("member_id", "left out without a group")
 
@@ -66,15 +70,8 @@ class Read(_Place, PageQuery):
     """A page to read."""
 
     last_shown = (
-        "encoding",
-        "compacted",
-        "group",
-        "session_id",
-        "identity",
-        "compacted_since",
-        "compaction_order",
-        "member_id",
-        "member_epoch",
+        *("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order"),
+        *("topic_id", "member_id", "member_epoch"),
     )
 
     compacted: bool = optional(
@@ -111,7 +108,7 @@ class Read(_Place, PageQuery):
 class ReadBatches(_Place, PageBounds):
     """Batches to read."""
 
-    last_shown = ("member_id", "member_epoch")
+    last_shown = ("topic_id", "member_id", "member_epoch")
 
 
 class OffsetsQuery(Query):
@@ -233,6 +230,7 @@ ROUTES = (
         answers={200: PAGE},
         codes=(
             *KNOWN,
+            *OTHER_ID,
             *WRITES,
             *OWNER,
             *MEMBER,
@@ -255,10 +253,11 @@ ROUTES = (
         "records below it. The header `fenceline-position` is where to read next.",
         takes=ReadBatches,
         answers={200: None},
-        codes=(*KNOWN, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*KNOWN, *OTHER_ID, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         query={"offset": 0},
         gives_batches=True,
     ),
+    poll.ROUTE,
     Route(
         "GET",
         f"{PARTITION}/offsets",

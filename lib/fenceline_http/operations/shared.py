@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from fenceline import limits
@@ -22,9 +23,13 @@ STORES = ("STORE_UNAVAILABLE", "CORRUPT_LOG")
 WRITES = (*STORES, "CONTENDED", "OUTCOME_UNKNOWN")
 KNOWN = ("UNKNOWN_TOPIC_OR_PARTITION",)
 SUBSCRIBED = (*KNOWN, "UNKNOWN_SUBSCRIPTION")
+OTHER_ID = ("UNKNOWN_TOPIC_ID",)
 OWNER = ("UNKNOWN_SESSION", "SESSION_SEVERED", "SESSION_EXPIRED")
 MEMBER = ("UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "REBALANCE_IN_PROGRESS")  # of a group, in its reads and commits
 
+TOPIC_ID_TEXT = (
+    "The id of the topic that is meant. The answer is `UNKNOWN_TOPIC_ID` where another topic has the name by now."
+)
 LIMIT_TEXT = "The most entries to return."
 WAIT_TEXT = "How long to hold an empty answer back, in milliseconds. 0 answers at once."
 WAIT_MS = integer(0, limits.WAIT_MS_MAX)
@@ -48,6 +53,12 @@ class OffsetToCommit(Members):
     topic: str = required(TEXT)
     partition: int = required(integer())
     offset: int = required(integer())
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
+
+
+def topic_ids(offsets: Sequence[OffsetToCommit]) -> Sequence[tuple[str, str]]:
+    """Return the topics whose ids the offsets name, with those ids."""
+    return [(one.topic, one.topic_id) for one in offsets if one.topic_id is not None]
 
 
 class OfMember(Members):
@@ -89,8 +100,8 @@ class Listing(Query):
 IDENTITY_TEXT = "Whether each record has its identity: `origin`, `origin_topic_id` and `number`."
 
 
-class PageBounds(Query):
-    """How much a page holds."""
+class AnswerBounds(Members):
+    """How much an answer of records holds."""
 
     max_records: int = optional(
         size(limits.RECORDS_DEFAULT, limits.RECORDS_MAX),
@@ -110,14 +121,28 @@ class PageBounds(Query):
     )
 
 
-class PageQuery(PageBounds):
-    """How much a page holds, and how its records are shown."""
+class PageBounds(AnswerBounds, Query):
+    """How much a page holds."""
 
-    last_shown: ClassVar[tuple[str, ...]] = ("encoding",)
+
+class ShownRecords(Members):
+    """How an answer shows records."""
 
     encoding: str = optional(
         choice(("utf8", "base64"), ENCODING), "How the answer shows keys, values and header values.", default="utf8"
     )
+
+
+class PageQuery(ShownRecords, PageBounds):
+    """How much a page holds, and how its records are shown."""
+
+    last_shown: ClassVar[tuple[str, ...]] = ("encoding",)
+
+
+def check_group(group: str | None) -> None:
+    """Check the name of a group that a reader acts for."""
+    if group is not None and not 1 <= len(group.encode()) <= limits.GROUP_BYTES_MAX:
+        refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
 
 
 def _page() -> Schema:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from fenceline import limits
 from fenceline.answers import LEFT_OUT, Stated, Titled
 from fenceline.errors import InvalidRequestError
-from fenceline.model.kinds import ClientName, Offset
+from fenceline.model.kinds import Offset
 from fenceline.model.subscription import (
     Acknowledged,
     CommittedOffset,
@@ -21,14 +21,14 @@ from fenceline.model.subscription import (
     SubscriptionEntry,
     SubscriptionPage,
 )
-from fenceline_http.json_schema import of_type
 from fenceline_http.operations import groups
-from fenceline_http.operations.groups import GROUP_PATH
+from fenceline_http.operations.groups import GROUP_PATH, LABEL
 from fenceline_http.operations.shared import (
     IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
     MEMBER,
+    OTHER_ID,
     OWNER,
     PAGE,
     PAGE_EXAMPLE,
@@ -36,6 +36,7 @@ from fenceline_http.operations.shared import (
     SUBSCRIBED,
     SUBSCRIPTION,
     TOPIC,
+    TOPIC_ID_TEXT,
     WRITES,
     NamePage,
     OffsetToCommit,
@@ -83,7 +84,7 @@ class PartitionPage(Query):
 class ReadSubscription(OfMember, PageQuery):
     """A page of what is not acknowledged."""
 
-    last_shown = ("encoding", "session_id", "require_stable", "identity", "member_id", "member_epoch")
+    last_shown = ("encoding", "session_id", "require_stable", "identity", "topic_id", "member_id", "member_epoch")
 
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
@@ -92,6 +93,7 @@ class ReadSubscription(OfMember, PageQuery):
         FLAG, "Whether to refuse to read while an open transaction holds a pending offset there.", default=False
     )
     identity: bool = optional(FLAG, IDENTITY_TEXT, default=False)
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
 
 _READER_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.READER_ID_CHARS_MAX}}}", re.ASCII)
@@ -104,19 +106,10 @@ def _reader_id(value: Any, field: str) -> str:
     return text
 
 
-def _client_name(value: Any, field: str) -> str:
-    from fenceline.access.session_item import check_client_name  # Only a request that has one pays for loading it.
-
-    text = TEXT.of_json(value, field)
-    check_client_name(text)
-    return text
-
-
 READER_ID = Kind(
     _reader_id,
     {"type": "string", "minLength": 1, "maxLength": limits.READER_ID_CHARS_MAX, "pattern": "^[A-Za-z0-9._-]+$"},
 )
-CLIENT_NAME = Kind(_client_name, of_type(ClientName))
 
 
 @Titled("Acknowledgement")
@@ -132,7 +125,8 @@ class AcknowledgementBody(OfMember, Body):
     reader_id: str | None = optional(
         READER_ID, "The id of the reader, fresh for each one. The answer names another reader of the partition."
     )
-    client_name: str | None = optional(CLIENT_NAME, "The name that the answer to another reader gives.")
+    client_name: str | None = optional(LABEL, "The name that the answer to another reader gives.")
+    topic_id: str | None = optional(TEXT, TOPIC_ID_TEXT)
 
     def check(self) -> None:
         super().check()
@@ -335,6 +329,7 @@ ROUTES = (
             *WRITES,
             *OWNER,
             *MEMBER,
+            *OTHER_ID,
             "OFFSET_OUT_OF_RANGE",
             "OWNER_FENCED",
             "MESSAGE_TOO_LARGE",
@@ -354,7 +349,7 @@ ROUTES = (
         "two.",
         takes=AcknowledgementBody,
         answers={200: Acknowledged(1)},
-        codes=(*SUBSCRIBED, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*SUBSCRIBED, *OTHER_ID, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "cumulative": 0},
     ),
     Route(
@@ -395,7 +390,7 @@ ROUTES = (
         description="Commits offsets of up to 32 partitions, all of them or none. An offset is the next one to read.",
         takes=Commit,
         answers={200: Nothing.schema()},
-        codes=(*KNOWN, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        codes=(*KNOWN, *OTHER_ID, *WRITES, *OWNER, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]},
         answer={},
     ),

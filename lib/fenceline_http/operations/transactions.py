@@ -39,6 +39,7 @@ from fenceline_http.operations.shared import (
     KNOWN,
     LIMIT_TEXT,
     MEMBER,
+    OTHER_ID,
     OWNER,
     PARTITION,
     STORES,
@@ -246,6 +247,7 @@ ROUTES = (
         answers={200: Nothing.schema()},
         codes=(
             *KNOWN,
+            *OTHER_ID,
             *WRITES,
             *OWNER,
             *MEMBER,

@@ -46,7 +46,7 @@ public class Main {
     System.out.println("appended " + second.getBaseOffset() + " " + second.getNextOffset());
 
     ApiResponse<File> whole =
-        records.readBatchesWithHttpInfo("orders", 0, 0L, null, null, null, null, 1, null, null, null);
+        records.readBatchesWithHttpInfo("orders", 0, 0L, null, null, null, null, 1, null, null, null, null, null, null);
     String position = whole.getHeaders().get("fenceline-position").get(0);
     // Of a body that is a file, this generator's client sends the name. So the bytes are put in here.
     Path file = whole.getData().toPath();
@@ -65,7 +65,7 @@ public class Main {
 
     for (String topic : List.of("orders", "copy")) {
       Page page = records.readRecords(
-          topic, 0, 0L, null, null, null, null, null, null, null, null, null, null, null, null, null);
+          topic, 0, 0L, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null);
       for (RecordOut record : page.getRecords()) {
         boolean isLong = record.getTimestamp() > 1L << 32;
         System.out.println(topic + " " + record.getOffset() + " " + record.getValue() + " " + isLong);

@@ -266,11 +266,13 @@ def test_a_member_that_waited_in_vain_is_deleted_an_hour_after_its_lease(service
 
 def test_an_item_of_no_group_is_found_and_holds_nothing_for_good(service: Service) -> None:
     join(service.log, "a")
-    assert group_findings(service.log.context) == []
+    assert group_findings(service.log.context) == {}
     lost = group_item(service)
     service.items.store.write([Delete(lost.key, lost.version or 0)])
-    (line,) = group_findings(service.log.context)
-    assert "group=billing member_id=a partitions=4" in line
+    found = group_findings(service.log.context)
+    topic_id = service.log.topics.get(TOPIC).topic_id
+    assert found.keys() == {(topic_id, partition) for partition in range(4)}
+    assert all("group=billing member_id=a" in line for (line,) in found.values())
     b = join(service.log, "b")
     assert held(b) == []
     for _ in range(2):
@@ -278,7 +280,7 @@ def test_an_item_of_no_group_is_found_and_holds_nothing_for_good(service: Servic
         b = beat(service.log, b)
     assert held(b) == [0, 1, 2, 3]
     assert items(service).keys() == {"b"}
-    assert group_findings(service.log.context) == []
+    assert group_findings(service.log.context) == {}
 
 
 def test_a_member_whose_item_was_lost_is_removed(service: Service) -> None:

@@ -81,7 +81,7 @@ def read_batches(log: Log, member: MemberRef | None, **options: Any) -> None:
 READS: list[Callable[..., None]] = [read, read_plainly, read_batches]
 
 
-# Who passes
+# Members that pass
 
 
 @pytest.mark.parametrize("move", MOVES)

@@ -237,7 +237,7 @@ def test_a_page_that_only_an_open_transaction_holds_up_meets_it_once_and_looks_a
         assert len(list(batch.headers(partitions.read_batches(TOPIC, 0, request).body))) == 1
     else:
         live = service.log.subscriptions.live(TOPIC)
-        page = read_unacknowledged(live, 0, "group", replace(request, offset=None), lambda: None, meeting)
+        page = read_unacknowledged(live, 0, "group", replace(request, offset=None), lambda: None, meeting).page
         assert values(page) == ["a"]
     assert [stable for _, stable in meeting.called] == [1]
 

@@ -1,7 +1,7 @@
 """Members of groups in a simulation: clients of the contract, outside the processes, with what they believe.
 
 Rule: a client has one member. It works on what the last answer showed, stops what is no longer shown before it reports
-so, drops all when it is told that it was removed, and when its lease is over by its own clock.
+so, drops all when an answer says that it was removed, and when its lease is over by its own clock.
 
 Not here: what may not happen (``groups/truth.py``).
 """
@@ -231,7 +231,7 @@ def commit(stage: Stage, name: str, place: tuple[str, int], member: MemberRef | 
 
 
 def haunt(stage: Stage, name: str) -> None:
-    """Send again, at any time, what any client has sent before: nobody waits for the answer."""
+    """Send again, at any time, what any client has sent before: no client waits for the answer."""
     for _ in range(3 * stage.rounds):
         stage.world.sleep(stage.rng.random() * 2_000)
         if stage.sent and not stage.is_over:

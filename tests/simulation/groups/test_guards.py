@@ -91,7 +91,7 @@ def returning(seed: int) -> GroupPlan:
 
 @GUARDS.guard(comers, seed=0)
 def takes_what_another_holds(patch: Patch) -> None:
-    """Take what the target names, whoever's item still holds it (G1)."""
+    """Take what the target names, even if another item still holds it (G1)."""
     patch.setattr(_Request, "_free", lambda self, plan, wanted: wanted)
 
 

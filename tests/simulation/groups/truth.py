@@ -31,7 +31,7 @@ class Commit:
 
 @dataclass(eq=False)
 class Client:
-    """A client as the observer sees it: its member, what it believes to work on, and since when it was told."""
+    """A client as the observer sees it: its member, what it believes to work on, and since when."""
 
     name: str
     member_id: str = ""

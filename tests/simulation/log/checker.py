@@ -25,6 +25,7 @@ READ_CODES = {"OFFSET_OUT_OF_RANGE", "UNKNOWN_TOPIC_OR_PARTITION", "STORE_UNAVAI
 CODES: Mapping[str, set[str]] = {
     "append": APPEND_CODES,
     "read": READ_CODES,
+    "poll": READ_CODES,
     "offsets": READ_CODES,
     "compact": {*READ_CODES, "CONTENDED", "OUTCOME_UNKNOWN"},
     "trim": {*READ_CODES, "CONTENDED", "OUTCOME_UNKNOWN"},
@@ -134,7 +135,7 @@ def _refused(log: PartitionLog, operation: Operation) -> str | None:
 def _out_of_range(log: PartitionLog, operations: Sequence[Operation], operation: Operation) -> str | None:
     error = operation.error
     assert error is not None
-    offset = operation.request.offset if operation.kind == "read" else operation.request
+    offset = operation.request.offset if operation.kind in ("read", "poll") else operation.request
     if offset is None:  # from the tail, and trimmed away while it waited
         offset = error.log_start_offset - 1
     is_moved = operation.kind == "read" and operation.request.is_compacted and offset < error.log_start_offset
@@ -184,6 +185,17 @@ def _check_read(truth: Truth, operations: Sequence[Operation], operation: Operat
     waited_ms = operation.ended_ms - operation.began_ms
     if not page.records and waited_ms < request.wait_ms and page.position == request.offset:
         raise Violation(f"{operation}: answered with nothing after {waited_ms:.0f} ms")
+
+
+def _check_poll(truth: Truth, operations: Sequence[Operation], operation: Operation) -> None:
+    """Check a page as that of a read; an answer without one says that the log ended where the reader was."""
+    if operation.answer is not None:
+        _any_life(truth, operation, lambda log: _page(log, operations, operation))
+        return
+    start, began, ended = operation.request.offset, operation.began, operation.ended
+    _any_life(truth, operation, lambda log: _not_the_tail(log, start, began, ended))
+    if operation.ended_ms - operation.began_ms < operation.request.wait_ms:
+        raise Violation(f"{operation}: answered with nothing before its time was over")
 
 
 def _page(log: PartitionLog, operations: Sequence[Operation], operation: Operation) -> str | None:
@@ -339,6 +351,7 @@ def _any_life(truth: Truth, operation: Operation, judge: Callable[[PartitionLog]
 _ANSWERS: Mapping[str, Callable[[Truth, Sequence[Operation], Operation], None]] = {
     "append": _check_append,
     "read": _check_read,
+    "poll": _check_poll,
     "offsets": _check_offsets,
     "compact": _check_compact,
     "trim": _check_trim,

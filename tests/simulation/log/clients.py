@@ -14,7 +14,8 @@ from typing import Any
 
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.errors import FencelineError, OffsetMismatchError, OffsetOutOfRangeError, ViewMovedError
-from fenceline.model.requests import ReadRequest
+from fenceline.limits import PARTITIONS_MAX
+from fenceline.model.requests import PollPosition, PollRequest, ReadRequest
 from fenceline.model.results import ProducerRef
 from tests.simulation.harness.history import Attempt, History
 from tests.simulation.harness.world import NoReply, Process, Refused, World
@@ -73,6 +74,21 @@ class Field:
         return self.ask(
             client, "read", topic, partition, request, lambda log: log.partitions.read(topic, partition, request)
         )
+
+    def poll(self, client: str, topic: str, partition: int, request: ReadRequest) -> Any:
+        """Poll one partition, or that and one that is not there. The answer is ``None`` if there is nothing to say."""
+        positions = [PollPosition(topic, partition, request.offset)]
+        if not request.wait_ms:
+            positions.insert(0, PollPosition(topic, PARTITIONS_MAX, 0))
+        asked = PollRequest(positions, max_records=request.max_records, wait_ms=request.wait_ms)
+
+        def run(log: Any) -> Any:
+            found = [one.page for one in log.polling.poll(asked).entries if one.partition == partition]
+            if found and isinstance(found[0], FencelineError):
+                raise found[0]
+            return found[0] if found else None
+
+        return self.ask(client, "poll", topic, partition, request, run)
 
     def bounds(self, client: str, topic: str, partition: int) -> Any:
         answer = self.ask(
@@ -162,9 +178,9 @@ def _producer_id(field: Field, name: str) -> int:
 
 
 def follow(field: Field, name: str, topic: str, partition: int) -> None:
-    """Read on from page to page, sometimes in a long poll, sometimes from the tail."""
+    """Read on from page to page, sometimes in a long poll, sometimes from the tail, and by polls of many partitions."""
     position = 0
-    for _ in range(field.rounds * 2):
+    for turn in range(field.rounds * 2):
         field.rest()
         wait_ms = field.rng.choice((0, 0, 200, 3_000))
         max_records = field.rng.choice((1, 3, 500))
@@ -172,8 +188,12 @@ def follow(field: Field, name: str, topic: str, partition: int) -> None:
         if field.rng.random() < 0.1:
             request = ReadRequest(tail_offset=field.rng.choice((0, 1, 4)), max_records=max_records, wait_ms=wait_ms)
         try:
-            page = field.read(name, topic, partition, request)
-            position = page.position if request.offset is not None or field.rng.random() < 0.5 else position
+            if turn % 3 == 2 and request.offset is not None:
+                found = field.poll(name, topic, partition, request)
+                position = position if found is None else found.position
+            else:
+                page = field.read(name, topic, partition, request)
+                position = page.position if request.offset is not None or field.rng.random() < 0.5 else position
         except OffsetOutOfRangeError as error:
             position = error.log_start_offset
         except (FencelineError, NoReply):

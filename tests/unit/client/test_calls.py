@@ -67,6 +67,7 @@ def world():
         transactional = stack.enter_context(client.transactional_producer("id"))
         made = {
             fenceline.Client: client,
+            fenceline.Consumer: stack.enter_context(client.consumer("t", group="members")),
             fenceline.Delivery: producer.send(value=b"x"),
             fenceline.FailoverSubscriber: stack.enter_context(
                 fenceline.subscribe_with_failover("t", "s", regions=[client], follow=False)
@@ -99,6 +100,7 @@ RIGHT = {
     "name": "s",
     "offset": 0,
     "offsets": [],
+    "positions": [],
     "pair": ProducerPair(1, 0),
     "partition": 0,
     "producer_name": "p",
@@ -109,6 +111,7 @@ RIGHT = {
     "resources": "t/0",
     "result": "abort",
     "session_id": "s",
+    "send": print,
     "tell": print,
     "timeout_ms": 1,
     "timestamp": 0,

@@ -38,6 +38,7 @@ MEMBER = {
     "client_host": None,
     "member_epoch": 4,
     "expires_at": 9,
+    "session_timeout_ms": 45_000,
     "is_away": False,
     "partitions": HELD,
     "asked": [],

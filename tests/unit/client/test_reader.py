@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from fenceline import errors
+from fenceline.client import following as followers
 from fenceline.client import prefetch
 from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.record import Record
@@ -251,16 +252,66 @@ def test_a_follower_sees_what_comes_later(monkeypatch):
         assert next(iter(reader))[1].value == b"and later"
 
 
-def test_a_follower_holds_long_polls_and_short_ones_where_partitions_share_a_thread(monkeypatch):
+def test_a_follower_of_an_older_service_holds_long_reads_and_short_ones_where_partitions_share_a_thread(monkeypatch):
     monkeypatch.setattr(prefetch, "THREADS_MAX", 2)
     waits = {}
     for partitions in (1, 2, 3):
         service, client = filled(partitions=partitions, batches=1)
+        service.scripts["pollRecords"] = lambda _, __: refused(errors.NotFoundError("no such route"))
         with client.reader("t", follow=True) as reader:
             next(iter(reader))
-        waits[partitions] = {int(one.value["wait_ms"]) for one in list(service.sent) if "wait_ms" in one.value}
+        waits[partitions] = {int(one["wait_ms"]) for one in service.values("readRecords")}
 
     assert waits == {1: {10_000}, 2: {10_000}, 3: {500}}
+
+
+@pytest.mark.parametrize("refusal", [errors.NotFoundError("no such route"), errors.NotAuthorizedError("no")])
+def test_a_follower_without_polls_goes_on_by_plain_reads_and_says_so_once(refusal, caplog):
+    service, client = filled(partitions=2, batches=1)
+    service.scripts["pollRecords"] = lambda _, __: refused(refusal)
+    with client.reader("t", follow=True) as reader:
+        each = iter(reader)
+        found = [next(each)[1].value for _ in range(10)]
+        give(service, 1, b"later")
+        assert next(each)[1].value == b"later"
+    assert sorted(found) == sorted([b"%d" % n for n in range(5)] * 2)
+    assert len(service.values("pollRecords")) == 1
+    [said] = [one for one in caplog.records if "no poll of many partitions" in one.getMessage()]
+    assert refusal.code in said.getMessage()
+
+
+def test_a_follower_asks_for_all_partitions_by_one_request_and_a_reader_that_ends_by_plain_reads():
+    service, client = filled(partitions=3, batches=1)
+    with client.reader("t", follow=True) as reader:
+        each = iter(reader)
+        for _ in range(15):
+            next(each)
+    topic_id = service.outside.topic("t").topic_id
+    assert not service.values("readRecords")
+    first = service.values("pollRecords")[0]
+    assert first["positions"] == [
+        {"topic": "t", "partition": number, "offset": 0, "topic_id": topic_id} for number in range(3)
+    ]
+    asked = len(service.values("pollRecords"))
+    with client.reader("t") as reader:
+        assert len(list(reader)) == 15
+    assert len(service.values("pollRecords")) == asked
+
+
+@pytest.mark.parametrize("partitions", [None, [0]])
+def test_a_follower_never_reads_on_in_a_topic_that_was_created_again(partitions):
+    """Also where its first answer told it the topic's id, and where the program asks again."""
+    service, client = filled(batches=1)
+    with client.reader("t", partitions, follow=True) as reader:
+        each = iter(reader)
+        for _ in range(5):
+            next(each)
+        service.outside.delete_topic("t")
+        service.outside.create_topic("t")
+        service.outside.produce("t", 0, [Record(b"of another life") for _ in range(9)])
+        for _ in range(2):
+            with pytest.raises(errors.UnknownTopicIdError):
+                list(reader)
 
 
 @pytest.mark.parametrize(
@@ -407,13 +458,14 @@ def following(partitions=2, **options):
     service, clock = Wire(partitions=partitions), FakeRuntime()
     for partition in range(partitions):
         give(service, partition, b"before")
-    return service, clock, service.client(clock).reader("t", follow=True, **options)
+    return service, clock, service.client(clock).reader("t", follow=True, max_delay_ms=100, **options)
 
 
 @pytest.fixture
 def quick_polls(monkeypatch):
     """Let polls that the service does not hold follow each other soon."""
     monkeypatch.setattr(prefetch, "_PAUSE_MS", 1)
+    monkeypatch.setattr(followers, "_UNHELD_PAUSE_MS", 0)
 
 
 @pytest.mark.parametrize("start", ["latest", 1, {0: 1, 1: 1}])
@@ -433,7 +485,7 @@ def test_a_follower_with_any_start_reads_added_partitions_from_their_beginning(s
         give(service, 0, b"and the others, too")
         assert next(each)[0] == 0
         assert reader.positions[19] == 1
-        assert prefetch.THREADS_MAX <= len(reader._fetching.threads) <= prefetch.THREADS_MAX + 1
+        assert len(reader._fetching.threads) == 1
     assert service.looks == 2
 
 
@@ -501,8 +553,9 @@ def starts_by(monkeypatch, before):
 
 def test_a_partition_that_is_added_while_threads_end_and_begin_costs_none_of_them(monkeypatch):
     """One that began for threads that were ended does not count among the new ones."""
-    service, _, reader = following(partitions=1)
-    fetching = reader._fetching
+    service = Wire(partitions=2)
+    client = service.client()
+    fetching = prefetch.Fetching(lambda p, at, wait_ms: client.read_batches("t", p, at), 1, is_following=True)
     fetching.go_on()
     adding, met = threading.Event(), threading.Event()
 
@@ -515,8 +568,7 @@ def test_a_partition_that_is_added_while_threads_end_and_begin_costs_none_of_the
             adds.join(PATIENCE_S)
         start()
 
-    service.grow(2)
-    adds = threading.Thread(target=reader.add, args=(1, 0))
+    adds = threading.Thread(target=fetching.add, args=(1, 0))
     starts_by(monkeypatch, before)
     adds.start()
     assert adding.wait(PATIENCE_S)
@@ -525,7 +577,7 @@ def test_a_partition_that_is_added_while_threads_end_and_begin_costs_none_of_the
     adds.join()
     mine = [one for one in fetching.threads if one._args == (fetching._closed,) and one.is_alive()]
     assert len(mine) == 2
-    reader.close()
+    fetching.close()
 
 
 def test_a_reader_whose_thread_cannot_start_can_be_closed(monkeypatch):

@@ -86,7 +86,7 @@ def test_acknowledgements_name_the_session_that_owns_the_partitions():
         {"partition": 0, "cumulative": 4, "session_id": session.session_id},
         {"partition": 0, "individual": [7, 9], "session_id": session.session_id},
     ]
-    assert service.values("readSubscription")[0]["session_id"] == session.session_id
+    assert service.values("pollRecords")[0]["session_id"] == session.session_id
 
 
 def test_a_subscriber_that_takes_over_begins_at_a_stable_mark_and_then_goes_on():

@@ -67,6 +67,39 @@ def test_a_follower_is_counted_with_its_slot_its_looks_and_the_time_of_its_funct
     assert 15 < counted["get"] < 40  # the first after 50 ms, then ever later, up to one in a second
 
 
+def test_an_unheld_poll_of_warm_partitions_is_a_get_and_a_read_unit_each_and_one_for_the_topic() -> None:
+    for partitions in (4, 20):
+        counted = cost._quiet_poll(partitions, wait_ms=0).units
+        assert counted["get"] == partitions
+        assert counted["read unit"] <= 2 * partitions
+        assert set(counted) == {"get", "read unit"}  # and no slot, which only held polls take
+
+
+@pytest.mark.parametrize(
+    ("partitions", "delay_ms", "most"), [(4, 5_000, 2.50), (20, 5_000, 7), (4, 1_000, 12), (20, 1_000, 34)]
+)
+def test_a_follower_of_quiet_partitions_is_cheap(partitions: int, delay_ms: int, most: float) -> None:
+    assert most / 2 < cost.polled_month(partitions, delay_ms) <= most
+
+
+def test_a_followers_price_has_the_gateway_the_function_its_log_lines_and_its_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    month_s = 30 * 24 * 3600
+    whole = cost.polled_month(4, 1_000)
+    for name in ("S3_GET", "DYNAMODB_READ_UNIT", "LAMBDA_GB_SECOND"):
+        monkeypatch.setattr(prices, name, 0.0)
+    around = cost.polled_month(4, 1_000)
+    assert around == pytest.approx(month_s * 1.75 / prices.MILLION)
+    assert whole > 2 * around
+    assert cost.polled_month(4, 5_000) == pytest.approx(around / 5)
+
+
+def test_a_held_poll_takes_one_slot_however_many_partitions_it_has() -> None:
+    one, many = (cost._quiet_poll(partitions, wait_ms=limits.WAIT_MS_MAX).units for partitions in (1, 20))
+    assert one["write unit"] == many["write unit"] == 2
+
+
 @pytest.mark.slow
 def test_the_command_prints_dates_rows_and_idle_costs() -> None:
     result = CliRunner().invoke(app, ["cost"])
@@ -99,10 +132,14 @@ def test_the_months_on_the_pages_are_those_that_are_counted() -> None:
         f"${month:,.2f}" for month in (cost.idle_month(), cost.idle_month(has_peers=True), cost.follower_month())
     )
     text = " ".join(COSTS.split())
+    for followed in map(cost.Followed.of, cost.FOLLOWED):
+        months = [f"${month:,.2f}" for month in (*followed.by_delay_ms.values(), followed.held)]
+        assert f"| {followed.partitions} | {' | '.join(months)} |" in COSTS
+        if followed.partitions == 20:
+            assert f"20 quiet partitions: {months[0]} a month at 5 s, {months[1]} at 1 s, {months[2]} held" in FRONT
     assert f"Kept: ${prices.S3_GIB_MONTH} per GiB and month." in text
     assert f"Idle, with its alarms and its dashboard: {idle} per region and month, and {with_peers} with peers." in text
-    assert f"A reader that follows one partition: {follower} per month." in text
-    assert f"A follower costs {follower} a month" in COSTS
+    assert f"A program that reads one partition by plain reads that are held costs {follower} a month" in text
     assert f"An idle month costs {idle} in a region." in " ".join(FRONT.split())
     assert f"${prices.S3_GIB_MONTH} per GiB and month" in FRONT
     two, three = (cost_regions.measured(count, []) for count in (2, 3))

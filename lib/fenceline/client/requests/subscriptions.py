@@ -218,9 +218,9 @@ class SubscriptionRequests(Requests):
         """Acknowledge as ``acknowledge`` does; return the mark, and the other reader that acknowledges here, if any.
 
         Args:
-            reader_id: The caller's own id, fresh for each reader: 1 to 128 of ``[A-Za-z0-9._-]``. The service tells
-                this reader of another one that acknowledged in this partition within a minute, and the reverse, where
-                the other one is named by this client's ``client_name``.
+            reader_id: The caller's own id, fresh for each reader: 1 to 128 of ``[A-Za-z0-9._-]``. The answer names
+                another reader that acknowledged in this partition within a minute. The answer to that reader gives
+                this client's ``client_name``.
         """
         body = given(
             partition=partition,

@@ -15,13 +15,13 @@ Not here: epochs, and what an answer to an end means; see ``instance``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
-from fenceline.client.calls import PARTITION, TEXT, check_here, checks_itself, public
+from fenceline.client.calls import PARTITION, TEXT, WrongValueError, check_here, checks_itself, public
 from fenceline.client.calls import checked as checked_argument
 from fenceline.client.delivery import Delivery
 from fenceline.client.partition_picker import PartitionPicker
@@ -34,6 +34,9 @@ from fenceline.client.transactions.partition_pickers import PartitionPickers
 from fenceline.client.types import CommittedOffset
 from fenceline.model.record import Headers, Record
 from fenceline.model.transaction import ProducerPair
+
+if TYPE_CHECKING:
+    from fenceline.client.consumer.consumer import Consumer
 
 Outcome = Literal["not begun", "open", "committed", "aborted", "unknown"]
 
@@ -140,30 +143,53 @@ class OpenTransaction:
 
     def send_offsets(
         self,
-        group: str,
-        offsets: Iterable[CommittedOffset],
+        group: str | Consumer,
+        offsets: Iterable[CommittedOffset] | None = None,
         *,
         session: Session | Holding | None = None,
         session_id: str | None = None,
     ) -> None:
         """Move a group's offsets with the transaction: they take effect if it is committed.
 
-        Each offset is the next one that the group will read: the last one whose work is done, plus 1.
+        Each offset is the next one that the group will read: the last one whose work is done, plus 1. A consumer gives
+        its group, its own offsets and its member, and is made with ``commit="manual"``. If the transaction is aborted,
+        call the consumer's ``rewind``.
 
         Args:
+            group: The group's name, or the consumer that read the records.
+            offsets: Left out with a consumer, and only then.
             session: The session, or the owner, that reads these partitions for the group. The service then refuses a
                 worker that was severed. If another process keeps the session, give its ``session_id`` instead.
 
         Raises:
             TransactionAbortedError: The service refused the offsets, or an earlier record has failed. End the block.
-                Its ``reason`` is ``OwnerFencedError``, ``SessionSeveredError`` or ``SessionExpiredError`` where another
-                worker has the partitions now.
+                Its ``reason`` is ``OwnerFencedError``, ``SessionSeveredError``, ``SessionExpiredError``,
+                ``StaleMemberEpochError`` or ``UnknownMemberIdError`` where another worker has the partitions now.
+            StaleMemberEpochError: The consumer has lost a partition whose records it handed out. Abort the transaction.
             ProducerFencedError: This instance is fenced for good. Nothing of the transaction will ever show.
             RuntimeError: The transaction is not open, or belongs to another thread.
         """
         self._check()
-        entries = list(offsets)
-        sent_by = session_id if session is None else session.session_id
+        if not isinstance(group, str):
+            if offsets is not None or session is not None or session_id is not None:
+                raise WrongValueError(
+                    "a consumer has its offsets and its member; leave out the others", field="offsets"
+                )
+            name = group.group
+            group.send_in(lambda some, member_id, epoch: self._send_offsets(name, some, None, member_id, epoch))
+            return
+        if offsets is None:
+            raise WrongValueError("offsets are left out only with a consumer", field="offsets")
+        self._send_offsets(group, list(offsets), session_id if session is None else session.session_id)
+
+    def _send_offsets(
+        self,
+        group: str,
+        entries: Sequence[CommittedOffset],
+        session_id: str | None,
+        member_id: str | None = None,
+        member_epoch: int | None = None,
+    ) -> None:
         where = (self._instance.transactional_id, self._writes.pair, group)
         try:
             for at in range(0, len(entries), limits.PARTITIONS_PER_COMMIT_MAX):
@@ -172,7 +198,14 @@ class OpenTransaction:
                     self._client.add_group_to_transaction(*where, retry_ms=self._delivery_ms)
                     self._groups.add(group)
                 some = entries[at : at + limits.PARTITIONS_PER_COMMIT_MAX]
-                self._client.send_offsets_to_transaction(*where, some, session_id=sent_by, retry_ms=self._delivery_ms)
+                self._client.send_offsets_to_transaction(
+                    *where,
+                    some,
+                    session_id=session_id,
+                    member_id=member_id,
+                    member_epoch=member_epoch,
+                    retry_ms=self._delivery_ms,
+                )
         except errors.FencelineError as error:
             self._writes.fail(error)
             if isinstance(refusal := refusal_in(error), errors.ProducerFencedError):

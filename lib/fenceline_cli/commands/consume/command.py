@@ -9,13 +9,14 @@ import typer
 
 from fenceline.errors import OutcomeUnknownError, RetryError, ViewMovedError
 from fenceline.model.table_order import Winners
-from fenceline_cli import positions, record_lines
+from fenceline_cli import positions, record_lines, units
 from fenceline_cli.codec_alone import load_codec
+from fenceline_cli.commands.consume.member import consume_as_member, initial_position
 from fenceline_cli.commands.consume.reading import Outages, Readers, ReadingEnd, pages_through, read_up_to
+from fenceline_cli.held_right import in_ms
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
-    InitialPosition,
     Isolation,
     Session,
     TopicName,
@@ -53,8 +54,25 @@ def _pattern(text: str | None) -> str | None:
 
 
 Follow = Annotated[
-    bool,
-    typer.Option("--follow", "-f", help="Wait for new records, through outages of the service, too; Ctrl-C ends it."),
+    bool | None,
+    typer.Option(
+        "--follow/--no-follow",
+        "-f",
+        show_default=False,
+        help="Wait for new records, through outages of the service, too; Ctrl-C ends it. A member of a group waits "
+        "unless --no-follow is given; without a group the command ends at the present end.",
+    ),
+]
+MaxDelay = Annotated[
+    float,
+    typer.Option(
+        "--max-delay",
+        metavar="DURATION",
+        parser=units.seconds,
+        help="With --follow: how old a record may be when it is printed, as 200ms or 5s; a longer delay costs less. "
+        "After a minute without records it is 5s at least, except where polls are held: by 'fenceline dev', and below "
+        "500ms.",
+    ),
 ]
 Until = Annotated[
     str | None,
@@ -70,7 +88,12 @@ SubscriptionName = Annotated[
     ),
 ]
 GroupName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Read as this group, for which --session owns the partitions.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Join this group, and print this member's share of the partitions. What was printed is committed. "
+        "With --session, print what the session owns for the group, and commit nothing.",
+    ),
 ]
 Shared = Annotated[
     bool,
@@ -109,15 +132,17 @@ IsolationLevel = Annotated[
     "Example: fenceline consume orders --partition 0 --from 42 --until 50 --format json\n\n"
     "Example: fenceline consume orders --from 2026-11-20T08:00Z --until -1h --grep 'paid|sent'\n\n"
     "Example: fenceline consume orders --follow --format '%t %p %o %k %s\\n'\n\n"
+    "Example: fenceline consume orders --follow --max-delay 5s\n\n"
     "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
     "Example: fenceline consume totals --isolation read_committed --follow\n\n"
     "Example: fenceline consume orders --subscription billing\n\n"
+    "Example: fenceline consume orders --group billing   (Ctrl-C leaves the group)\n\n"
     "Example: fenceline consume orders --group billing --session 5bd5…  (of 'fenceline own')\n\n"
     "Example: fenceline consume ledger --compacted --format key-value"
 )
 def consume(
     topic: TopicName,
-    follow: Follow = False,
+    follow: Follow = None,
     start: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{positions.HELP}.")] = "earliest",
     until: Until = None,
     subscription: SubscriptionName = None,
@@ -126,6 +151,7 @@ def consume(
     session: Session = None,
     compacted: Compacted = False,
     partition: Partition = None,
+    max_delay: MaxDelay = 1.0,
     max_records: Annotated[int | None, typer.Option("--max", min=1, help="End after so many records.")] = None,
     grep: Grep = None,
     format_: Format = "value",
@@ -140,11 +166,19 @@ def consume(
     The format value prints the value, and null for a tombstone. The format key-value puts the key and a tab before it.
     The format json prints the whole record, in base64 where it is not UTF-8, and says so.
 
+    With --group the command joins the group: each partition is printed by one of its members, and the group shares
+    them out again when a member comes or goes. --from then says where the group begins on a topic that it has not read,
+    earliest or latest. Lines on stderr say which partitions came and went. Ctrl-C leaves the group.
+
     With --subscription, --from says where a new subscription begins. With --session the command reads the partitions
     that this session owns for --group, or for the --subscription as a group. The service refuses it once another
     session owns them.
     """
-    _check_options(subscription, group, session, compacted, follow)
+    is_member = group is not None and session is None
+    follow = is_member if follow is None else follow
+    _check_options(subscription, group, session, compacted, follow, partition)
+    if is_member and (until is not None or grep is not None):
+        raise CommandError("a group commits every record that it passes; leave out --until and --grep")
     if shared and subscription is None:
         raise CommandError("--shared goes with --subscription, which alone acknowledges")
     if subscription is not None and (until is not None or grep is not None):
@@ -154,6 +188,9 @@ def consume(
     pattern = None if grep is None else re.compile(grep.encode())
     lines = Lines("json" if as_json else format_, topic, max_records=max_records, pattern=pattern)
     with connect(url) as client:
+        if group is not None and session is None:
+            consume_as_member(client, topic, group, start, follow, isolation, in_ms(max_delay), lines)
+            return
         partitions = partitions_of(client, topic, partition)
         if session is not None and partition is None:
             partitions = _owned(client, topic, group or subscription, session)
@@ -161,7 +198,18 @@ def consume(
         if subscription is not None:
             some, outages = None if is_whole else partitions, Outages(client, topic, len(partitions))
             _consume_subscription(
-                client, topic, subscription, some, start, follow, isolation, session, lines, outages, shared
+                client,
+                topic,
+                subscription,
+                some,
+                start,
+                follow,
+                isolation,
+                session,
+                lines,
+                outages,
+                shared,
+                in_ms(max_delay),
             )
             return
         starts = {number: begin.offset_in(client, topic, number, isolation) for number in partitions}
@@ -175,7 +223,7 @@ def consume(
         load_codec()
         new_from = len(partitions) if is_whole else None
         read_up_to(
-            _readers(client, topic, isolation, group, session, new_from),
+            _readers(client, topic, isolation, group, session, new_from, in_ms(max_delay)),
             starts,
             ends,
             lines,
@@ -186,7 +234,13 @@ def consume(
 
 
 def _readers(
-    client: Client, topic: str, isolation: Isolation, group: str | None, session: str | None, new_from: int | None
+    client: Client,
+    topic: str,
+    isolation: Isolation,
+    group: str | None,
+    session: str | None,
+    new_from: int | None,
+    max_delay_ms: int,
 ) -> Readers:
     """Return a function that makes a reader of partitions from their starts on, and of those from ``new_from`` on."""
     return lambda some, is_following: client.reader(
@@ -198,17 +252,26 @@ def _readers(
         group=group,
         session_id=session,
         new_from=new_from if is_following else None,
+        max_delay_ms=max_delay_ms,
     )
 
 
 def _check_options(
-    subscription: str | None, group: str | None, session: str | None, compacted: bool, follow: bool
+    subscription: str | None,
+    group: str | None,
+    session: str | None,
+    compacted: bool,
+    follow: bool,
+    partition: int | None,
 ) -> None:
     """Refuse options that do not go together, before any request is sent."""
     if subscription is not None and group is not None:
         raise CommandError("a subscription is a group already; leave out --group or --subscription")
-    if group is not None and session is None:
-        raise CommandError("--group needs a session; add the --session that 'fenceline own --group' holds")
+    if group is not None and session is None and (partition is not None or compacted):
+        raise CommandError(
+            "a group shares out the partitions, and reads all records; leave out --partition and --compacted, or add "
+            "the --session that 'fenceline own --group' holds"
+        )
     if session is not None and group is None and subscription is None:
         raise CommandError("--session needs a group; add the --group, or the --subscription, that it owns for")
     if compacted and (follow or subscription is not None or session is not None):
@@ -237,13 +300,9 @@ def _consume_subscription(
     lines: Lines,
     outages: Outages,
     shared: bool,
+    max_delay_ms: int,
 ) -> None:
-    if start not in ("earliest", "latest"):
-        raise CommandError(
-            "--from takes earliest or latest with --subscription; 'fenceline subscription seek' moves one elsewhere: "
-            f"{start}"
-        )
-    at: InitialPosition = "earliest" if start == "earliest" else "latest"
+    at = initial_position(start, "--subscription", "'fenceline subscription seek' moves one elsewhere")
     with client.subscribe(
         topic,
         name,
@@ -253,6 +312,7 @@ def _consume_subscription(
         isolation=isolation,
         session_id=session,
         shared=shared,
+        max_delay_ms=max_delay_ms,
     ) as subscriber:
         through = outages if follow else None
         for number, records in pages_through(subscriber, through):

@@ -7,6 +7,7 @@ because it can't be counted here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from fenceline.append.entries.batch import AppendRequest
 from fenceline.format.batch import encode
 from fenceline.log.polls import SharedSlots
 from fenceline.model.record import Record
-from fenceline.model.requests import ReadRequest
+from fenceline.model.requests import PollPosition, PollRequest, ReadRequest
 from fenceline.model.results import ProducerRef
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
@@ -35,7 +36,10 @@ SIZES_KIB = (1, 64, 1024)
 APPENDS = 4 * limits.CHECKPOINT_SEGMENTS
 TOPIC = "cost"
 SWEEPS_PER_MONTH = 30 * 24 * 60
-POLLS_PER_MONTH = 30 * 24 * 3_600_000 // limits.WAIT_MS_MAX
+MONTH_MS = 30 * 24 * 3_600_000
+FOLLOWED = (4, 20, 500)  # partitions of a follower
+DELAYS_MS = (5_000, 1_000)
+POLLS_PER_MONTH = MONTH_MS // limits.WAIT_MS_MAX
 COLUMNS = ("batch", "what", "$ per million requests", "$ per GiB", "counted in each request")
 
 
@@ -61,6 +65,7 @@ def cost(
     between = None if regions == 1 else between_regions.measured(regions, SIZES_KIB)
     rows += [] if between is None else between.rows
     idle, follower = idle_month(has_peers=between is not None), follower_month()
+    polled = [Followed.of(partitions) for partitions in FOLLOWED]
     if as_json:
         print_json(
             {
@@ -77,6 +82,7 @@ def cost(
                 ],
                 "idle_month": idle,
                 "follower_month": follower,
+                "polled_months": [followed.document() for followed in polled],
                 "gib_month": prices.S3_GIB_MONTH,
                 **({} if between is None else {"regions": between.document()}),
             }
@@ -87,7 +93,9 @@ def cost(
         [(row.batch, row.what, f"{row.per_million:,.2f}", f"{row.per_gib:,.4f}", _shown(row.counted)) for row in rows],
     )
     typer.echo(f"\nkept: ${prices.S3_GIB_MONTH} per GiB and month; idle: ${idle:,.2f} per region and month")
-    typer.echo(f"a reader that follows one partition, a poll held all the time: ${follower:,.2f} per month")
+    for followed in polled:
+        typer.echo(followed.line())
+    typer.echo(f"a program that reads one partition, a plain read held all the time: ${follower:,.2f} per month")
     if between is not None:
         for line in between.lines():
             typer.echo(line)
@@ -152,7 +160,7 @@ def idle_month(*, has_peers: bool = False) -> float:
 
 
 def follower_month() -> float:
-    """Return the cost of a month of polls that find nothing, one after the other, each held for the longest time."""
+    """Return the cost of a month of plain reads that find nothing, one after the other, each held as long as can be."""
     runtime, counted = JumpingRuntime(), Counted()
     with counted.stores(runtime) as (objects, items):
         slots = SharedSlots(items, runtime, "read", limits.POLLS_OF_A_FUNCTION)
@@ -164,6 +172,61 @@ def follower_month() -> float:
         log.partitions.read(TOPIC, 0, request)
         log.close()
     return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function_dollars(limits.WAIT_MS_MAX))
+
+
+def held_month(partitions: int) -> float:
+    """Return the cost of a month of polls that find nothing, one after the other, each held for the longest time."""
+    counted = _quiet_poll(partitions, wait_ms=limits.WAIT_MS_MAX)
+    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function_dollars(limits.WAIT_MS_MAX))
+
+
+def polled_month(partitions: int, delay_ms: int) -> float:
+    """Return the cost of a month of polls that find nothing in ``partitions``, sent each ``delay_ms`` and not held."""
+    counted = _quiet_poll(partitions, wait_ms=0)
+    each = counted.dollars + prices.API_REQUEST + function_dollars(poll_ms(partitions))
+    return MONTH_MS / delay_ms * each
+
+
+def poll_ms(partitions: int) -> float:
+    """Return how long a function is at a poll: its looks are made side by side, so many at once."""
+    return prices.LOOK_MS * -(-partitions // limits.POLL_LOOKS_AT_ONCE)
+
+
+def _quiet_poll(partitions: int, *, wait_ms: int) -> Counted:
+    """Count the requests of one poll of so many partitions in which there is nothing new."""
+    runtime, counted = JumpingRuntime(), Counted()
+    with counted.stores(runtime) as (objects, items):
+        slots = SharedSlots(items, runtime, "read", limits.POLLS_OF_A_FUNCTION)
+        log = Log(objects, items, runtime, region=prices.REGION, poll_slots=slots)
+        log.topics.create(TOPIC, partitions=partitions)
+        positions = [PollPosition(TOPIC, partition, 0) for partition in range(partitions)]
+        log.polling.poll_batches(PollRequest(positions, wait_ms=wait_ms))
+        counted.units.clear()  # warm
+        log.polling.poll_batches(PollRequest(positions, wait_ms=wait_ms))
+        log.close()
+    return counted
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a follower of quiet partitions costs in a month, in dollars: by the delay asked for, and with held polls."""
+
+    partitions: int
+    by_delay_ms: Mapping[int, float]
+    held: float
+
+    @staticmethod
+    def of(partitions: int) -> Followed:
+        by_delay_ms = {delay_ms: polled_month(partitions, delay_ms) for delay_ms in DELAYS_MS}
+        return Followed(partitions, by_delay_ms, held_month(partitions))
+
+    def line(self) -> str:
+        delays = ", ".join(f"${month:,.2f} at {delay_ms // 1000} s" for delay_ms, month in self.by_delay_ms.items())
+        return f"a follower of {self.partitions} quiet partitions: {delays}, ${self.held:,.2f} held, per month"
+
+    def document(self) -> Mapping[str, object]:
+        by_delay = [{"delay_ms": delay_ms, "month": month} for delay_ms, month in self.by_delay_ms.items()]
+        return {"partitions": self.partitions, "by_delay": by_delay, "held": self.held}
 
 
 def _shown(counted: Mapping[str, float]) -> str:

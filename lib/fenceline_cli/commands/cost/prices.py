@@ -50,6 +50,7 @@ LAMBDA_GB = 1_769 / 1024
 APPEND_MS = {1: 25, 64: 30, 1024: 80}  # a produce request by KiB: nearly all of it is S3's time
 READ_MS = 60  # a page of 1 MiB
 LOG_BYTES = 1_100  # for each request: Lambda's three lines, the gateway's one, and the function's own
+LOOK_MS = 20  # a poll of up to 32 partitions that is not held and finds nothing: side by side, two calls after another
 SEGMENTS_MS = 15  # a peer asks for segments, or for a topic
 REPLICATE_MS = {"found": 120, "nothing": 40}  # a look at a partition: the peers are asked, and segments fetched
 # Lambda polls a queue five times at once, for 20 s each. AWS polls less only where no maximum of calls at once is set.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.topic_item import topic_from_item
 from fenceline.model.topic import Topic
+from fenceline.recovery.group_findings import group_findings
 from fenceline.recovery.lost_items import LostIncarnation, lost_segments, lost_topics
 from fenceline.recovery.rebuild import rebuild as rebuild_items
 from fenceline.recovery.verify import Verified, verify_partition
@@ -61,9 +63,9 @@ def verify(
     """Check every segment: contiguity, CRCs, chain and counts, and the items against the segments' state.
 
     The command also looks for topics in the objects that no item knows: their items were lost. It looks for open
-    transactions, and pending offsets, that nothing will end. It changes nothing, and may run beside a server. It must
-    be allowed to write to a directory, since SQLite's readers do. The exit code is 1 if anything is broken, lost or
-    found. The first broken offset of each partition is printed.
+    transactions, and pending offsets, that nothing will end, and for members of no group that hold a partition. It
+    changes nothing, and may run beside a server. It must be allowed to write to a directory, since SQLite's readers do.
+    The exit code is 1 if anything is broken, lost or found. The first broken offset of each partition is printed.
 
     With --peer the command compares the records of this region with those of another one: of each origin, and over the
     numbers that both keep. It prints the first number that differs, or that one region lacks between them, and its exit
@@ -80,10 +82,13 @@ def verify(
     settings = chosen(data, objects, items, region=region)
     with opened(data, region, objects, items) as context, Workers(settings, context, workers) as pool:
         lost = [_lost(one, settings) for one in _all_lost(context) if topic is None or topic == one.name]
+        found = _topics(context, topic, is_lost=bool(lost))
+        places = [(one, partition) for one in found for partition in range(one.partitions)]
+        rows = [_verified(context, *place, pool) for place in places]
+        of_groups = group_findings(context)
         rows = [
-            _verified(context, found, p, pool)
-            for found in _topics(context, topic, is_lost=bool(lost))
-            for p in range(found.partitions)
+            replace(row, findings=[*row.findings, *of_groups.get((one.topic_id, partition), ())])
+            for row, (one, partition) in zip(rows, places, strict=True)
         ]
         rows += lost
     if as_json:
