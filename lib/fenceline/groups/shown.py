@@ -91,14 +91,15 @@ def member_of(group: GroupItem, member_id: str, member: MemberItem | None) -> Gr
 
 def _classic_member(group: GroupItem, member_id: str, one: Subscriber) -> GroupMember:
     """Return a member of a classic group. What it works on is its leader's matter, and not known here."""
-    value = group.classic or {}
+    _, session_timeout_ms, expires_at = (group.classic or {})["members"][member_id]
     return GroupMember(
         member_id=member_id,
         instance_id=one.instance_id,
         client_name=one.client_name,
         client_host=one.client_host,
         member_epoch=group.epoch,
-        expires_at=value["members"][member_id][2],
+        expires_at=expires_at,
+        session_timeout_ms=session_timeout_ms,
         is_away=False,
         partitions=[],
         asked=[],
