@@ -380,7 +380,7 @@ def group_item(group: str) -> ItemKey:
     return ItemKey(groups_of(coordinator_shard(group)), group)
 
 
-MEMBER_SORT = "members/"
+MEMBER_SORT, CHUNK_SORT = "members/", "chunks/"
 
 
 def member_items(group: str) -> str:
@@ -399,7 +399,7 @@ def parse_member_item(key: ItemKey) -> tuple[str, str]:
 
 def group_chunk(group: str, chunks: str, number: int) -> ItemKey:
     """Return the key of a part of a classic group's metadata and assignments."""
-    return ItemKey(member_items(group), f"chunks/{chunks}/{number:04d}")
+    return ItemKey(member_items(group), f"{CHUNK_SORT}{chunks}/{number:04d}")
 
 
 def poll_slot_item(function: str, number: int) -> ItemKey:

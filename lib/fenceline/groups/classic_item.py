@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from fenceline import limits
+from fenceline.errors import GroupMaxSizeReachedError
+from fenceline.format.item_size import size_of
 from fenceline.groups.group_item import CLASSIC, GroupItem, Subscriber
 
 # Stored: never rename.
@@ -101,7 +104,32 @@ def to_group(group: GroupItem, classic: Classic, now_ms: int, chunks: Sequence[A
         for name, one in classic.members.items()
     }
     changed = replace(group, type=CLASSIC, epoch=classic.epoch, assignor="", members=members, classic=value)
-    return replace(changed, topics={}, target={}, target_epoch=classic.epoch, targeted_at=0, updated_at=now_ms)
+    return replace(
+        changed, topics={}, target={}, target_epoch=classic.epoch, targeted_at=0, updated_at=now_ms, is_gone=False
+    )
+
+
+def fitting(item: GroupItem, before: Classic, after: Classic) -> Classic:
+    """Return a classic group after a change. Its metadata and assignments are not counted: they have room of their own.
+
+    Args:
+        item: The group's item, as it was read.
+
+    Raises:
+        GroupMaxSizeReachedError: The change makes the item larger than it may be.
+    """
+    size = _size(item, after)
+    if size > limits.GROUP_ITEM_BYTES_MAX and size > _size(item, before):
+        raise GroupMaxSizeReachedError(
+            "the group's members and the names of their protocols are more than its item can hold; use another group: "
+            f"group={item.group} bytes_max={limits.GROUP_ITEM_BYTES_MAX}"
+        )
+    return after
+
+
+def _size(item: GroupItem, classic: Classic) -> int:
+    named = ("0" * 64, 9_999)  # longer than the name of any chunks
+    return size_of(item.key, to_group(item, classic, 0, named).to_value())
 
 
 def from_group(group: GroupItem, blob: bytes | None = None) -> Classic:

@@ -20,7 +20,7 @@ from fenceline.groups.classic_item import Classic
 from fenceline.groups.group_item import CLASSIC, NATIVE, GroupItem
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
-from fenceline.ports import Put, VersionMoved
+from fenceline.ports import Put
 from fenceline.runtime import Condition
 from fenceline.subscriptions.cursors import Live
 
@@ -169,26 +169,17 @@ class ClassicGroups:
         before = now = classic_chunks.read(self._context, item)
         for one in batch:
             try:
-                changed, one.answer = one.decide(now, now_ms)
+                changed, answer = one.decide(now, now_ms)
+                now = now if changed is None else classic_item.fitting(item, now, changed)
+                one.answer = answer
             except FencelineError as error:
                 one.answer = error
-            else:
-                now = now if changed is None else changed
         if now is before:
             return False
-        chunks = classic_chunks.make(self._context, group, now)
-        after = classic_item.to_group(item, now, now_ms, chunks)
-        put = after.put(self._context.runtime)
-        changes = [put]
+        more: list[Put] = []
         if item.version is None and keys.ANY_GROUP not in self._context.items.get([keys.ANY_GROUP]):
-            changes.append(Put.replacing(keys.ANY_GROUP, {}, None, self._context.runtime.fresh_version))
-        # G7: this write is the commit. A request that loses it has changed nothing, and decides again on a new read.
-        try:
-            self._context.items.write(changes)
-        except VersionMoved:  # certain: nothing names the chunks that were made for it
-            classic_chunks.drop(self._context, after)
-            raise
-        classic_chunks.drop(self._context, item)
+            more.append(Put.replacing(keys.ANY_GROUP, {}, None, self._context.runtime.fresh_version))
+        classic_chunks.write(self._context, item, now, now_ms, *more)
         return True
 
     def _read(self, group: str) -> GroupItem:

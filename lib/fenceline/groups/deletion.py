@@ -23,7 +23,7 @@ from fenceline.groups import reads, removal
 from fenceline.groups.group_item import NATIVE, GroupItem
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
-from fenceline.ports import Delete
+from fenceline.ports import Check, Delete
 from fenceline.subscriptions import lifecycle
 from fenceline.subscriptions.cursors import Live
 
@@ -48,10 +48,10 @@ def delete(context: Context, live: Live, group: str) -> None:
 
     def attempt() -> None:
         known = reads.only_group(context, group)
+        if begun and (known is None or not known.is_going or known.version != begun[-1].version):
+            return  # finished by an attempt that was not answered, or by another request; what is there came later
         if known is None or known.is_gone:
-            if not begun:
-                raise not_found(group)
-            return  # deleted by an attempt that was not answered, or finished by another request
+            raise not_found(group)
         if not known.is_going:
             known = _marked(context, known)
         begun.append(known)
@@ -64,7 +64,7 @@ def _marked(context: Context, group: GroupItem) -> GroupItem:
     """Mark the group as going, after its lapsed members are removed, and return it.
 
     Raises:
-        NonEmptyGroupError: A member is live, or the group's members are classic.
+        NonEmptyGroupError: A member is live.
     """
     group = removal.without_dead(context, group)
     if group.members:
@@ -79,18 +79,22 @@ def _marked(context: Context, group: GroupItem) -> GroupItem:
 
 
 def finish(context: Context, live: Live, group: GroupItem) -> None:
-    """Delete the offsets and the items of members that waited, and at last let a group that is going be gone.
+    """Delete the offsets and the items of the group's own, and at last let a group that is going be gone.
+
+    Each write has the group's mark as its condition, so that a process which was frozen deletes nothing of a group that
+    has come again under the name.
 
     Raises:
         VersionMoved: Another request finished it.
         Unavailable, NoAnswer: It may not be finished.
         FencelineError: A store failed while the offsets were deleted.
     """
+    mark = Check(group.key, group.version)
     for topic in _subscribed(context, group.group):
         with suppress(UnknownTopicOrPartitionError, UnknownSubscriptionError):
-            lifecycle.delete(live(topic), group.group)
-    for one in reads.members(context, group.group).values():
-        context.items.write([Delete(one.key, one.version or 0)])
+            lifecycle.delete(live(topic), group.group, mark)
+    for key, version in reads.left_items(context, group.group):
+        context.items.write([Delete(key, version), mark])
     # The epoch stays: tokens and member epochs of a group that comes again must not begin anew.
     gone = GroupItem(
         group.group, NATIVE, group.epoch, group.assignor, is_gone=True, updated_at=context.runtime.now_ms()

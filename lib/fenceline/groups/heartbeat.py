@@ -19,6 +19,7 @@ from typing import Any
 
 from fenceline import limits
 from fenceline.errors import (
+    FixError,
     GroupMaxSizeReachedError,
     InvalidRequestError,
     UnreleasedInstanceIdError,
@@ -75,6 +76,12 @@ class _Plan:
     ended: list[MemberItem] = field(default_factory=list)
     admitted: list[MemberItem] = field(default_factory=list)
     heirs: dict[str, str] = field(default_factory=dict)
+    is_joined: bool = False  # whether the request's member is new to the group
+
+    @property
+    def has_room(self) -> bool:
+        """Return True if the write has room to end one more member."""
+        return len(self.ended) + len(self.missing) < _ENDED_MAX
 
 
 class _Request:
@@ -99,6 +106,17 @@ class _Request:
         if group is not None and group.is_going:
             deletion.finish(self._context, self._live, group)
             raise VersionMoved(group.key)
+        try:
+            return self._answered(group, member)
+        except FixError:
+            if beat.member_epoch == 0 and member is not None and member.waiting is not None:
+                # No other join may admit what was refused. If one just has, this write fails, and the next attempt
+                # joins again.
+                self._context.items.write([Delete(member.key, member.version or 0)])
+            raise
+
+    def _answered(self, group: GroupItem | None, member: MemberItem | None) -> Membership:
+        beat = self._beat
         standing = membership.stand(group, member, beat.member_id, beat.member_epoch)
         if standing is Standing.NEW:
             return self._join(group, member)
@@ -135,7 +153,9 @@ class _Request:
             plan.topics = reads.topics(self._context, plan.members.values())
         if is_join or self._is_next_dead(group) or self._lacks(group, member):
             self._read_others(plan)
-        self._change(plan, new=subscriber if subscriber != group.members[member.member_id] else None)
+        is_new = subscriber != group.members[member.member_id]
+        self._change(plan, is_new=is_new)
+        self._ensure_positions(plan, subscriber if is_new else None)
         return self._reconcile(plan, member, owned, is_join=is_join)
 
     def _subscribed(self, known: Subscriber) -> Subscriber:
@@ -193,10 +213,24 @@ class _Request:
         is_waiting = member is not None and member.waiting is not None
         if not is_waiting and (waiting or self._attempts > 1):
             self._wait(made)
+        plan.is_joined = True
         self._admit(plan, waiting)
-        plan.topics = reads.topics(self._context, plan.members.values())
-        self._change(plan, new=subscriber, replaced=member)
+        self._change_by_join(plan, member)
+        self._ensure_positions(plan, subscriber)
         return self._reconcile(plan, replace(made, epoch=0, waiting=None), None, is_join=True)
+
+    def _change_by_join(self, plan: _Plan, replaced: MemberItem | None) -> None:
+        """Change the group by a join, with those that it admits, or without them if the group would be too large."""
+        plan.topics = reads.topics(self._context, plan.members.values())
+        try:
+            self._change(plan, is_new=True, replaced=replaced)
+        except GroupMaxSizeReachedError:
+            if not plan.admitted:
+                raise
+            for one in plan.admitted:
+                del plan.members[one.member_id]
+            plan.admitted = []
+            self._change_by_join(plan, replaced)
 
     def _made(self, member: MemberItem | None, subscriber: Subscriber) -> MemberItem:
         """Return the item of a new member, which holds nothing, over one of its id that is in no group."""
@@ -209,7 +243,11 @@ class _Request:
             previous=0,
             expires_at=self._now_ms + timeout_ms,
             session_timeout_ms=timeout_ms,
-            waiting={"subscriber": [*subscriber], "assignor": self._beat.assignor},
+            waiting={
+                "subscriber": [*subscriber],
+                "assignor": self._beat.assignor,
+                "is_latest": self._beat.is_latest,
+            },
             version=None if member is None else member.version,
         )
 
@@ -228,7 +266,10 @@ class _Request:
     def _admit(self, plan: _Plan, waiting: Sequence[MemberItem]) -> None:
         """Add members that wait to the plan, as far as the group has room. One of a static member joins by itself."""
         used = {one.instance_id for one in plan.members.values()}
-        for one in waiting[:_ADMITTED_MAX]:
+        room = min(_ADMITTED_MAX, limits.GROUP_MEMBERS_MAX - len(plan.members))
+        for one in waiting:
+            if len(plan.admitted) >= room:
+                break
             said: Mapping[str, Any] = one.waiting or {}
             subscriber = Subscriber(*said["subscriber"])
             subscriber = subscriber._replace(topics=tuple(subscriber.topics), prefixes=tuple(subscriber.prefixes))
@@ -270,34 +311,54 @@ class _Request:
     def _read_others(self, plan: _Plan) -> None:
         """Read all other members' items, and take those that may be removed out of the group."""
         now_ms = self._now_ms
-        found = reads.members(self._context, self._group)
-        found.pop(self._beat.member_id, None)
-        plan.others = found
+        self._read_others_items(plan)
+        found = plan.others
+        assert found is not None
         static = self._beat.instance_id if self._beat.member_epoch == 0 else None
         for member_id, one in [*plan.members.items()]:
             if member_id == self._beat.member_id or (static is not None and one.instance_id == static):
                 continue
+            if not plan.has_room:
+                break
             if member_id not in found:
-                if len(plan.missing) < _ENDED_MAX:
-                    plan.missing.append(member_id)
-                    del plan.members[member_id]
-            elif reconcile.is_dead(found[member_id], plan.before, now_ms) and len(plan.ended) < _ENDED_MAX:
+                plan.missing.append(member_id)
+                del plan.members[member_id]
+            elif reconcile.is_dead(found[member_id], plan.before, now_ms):
                 plan.ended.append(found[member_id])
                 del plan.members[member_id]
         # An item of a member of no group is left only where items were lost. It must not hold anything for good.
         left = [one for one in found.values() if one.member_id not in plan.before.members and one.holds]
-        plan.ended += [one for one in left if one.is_lapsed(now_ms)][: _ENDED_MAX - len(plan.ended)]
+        room = _ENDED_MAX - len(plan.ended) - len(plan.missing)
+        plan.ended += [one for one in left if one.is_lapsed(now_ms)][:room]
 
-    def _change(self, plan: _Plan, *, new: Subscriber | None, replaced: MemberItem | None = None) -> None:
-        """Let the plan's group be at its next epoch if anything in it changed, or have a new target if one is due.
+    def _change(self, plan: _Plan, *, is_new: bool, replaced: MemberItem | None = None) -> None:
+        """Decide the plan's group, of a size that a group may have.
 
         Args:
-            new: What this request subscribes to that the group did not; ``None`` for nothing.
+            is_new: Whether this request subscribes to something new. Then it is refused if the group would be too
+                large. Where only topics grew, they stay as they were, and nothing fails.
             replaced: The item of the member's id that was in no group, and that this request writes over.
+
+        Raises:
+            GroupMaxSizeReachedError: The group has no room for what is new.
         """
+        plan.group = self._changed(plan, replaced)
+        if not is_new and plan.topics == plan.before.topics:
+            return  # it does not grow
+        try:
+            membership.judge_size(plan.group)
+        except GroupMaxSizeReachedError:
+            if is_new:
+                raise
+            plan.topics = dict(plan.before.topics)
+            plan.group = self._changed(plan, replaced)
+
+    def _changed(self, plan: _Plan, replaced: MemberItem | None) -> GroupItem:
+        """Return the plan's group at its next epoch if anything in it changed, or with a new target if one is due."""
         group, now_ms = plan.before, self._now_ms
-        if plan.members != group.members or plan.topics != group.topics or plan.ended or plan.missing:
-            plan.group = membership.changed(
+        is_other = plan.members != group.members or plan.topics != group.topics
+        if is_other or plan.ended or plan.missing or plan.is_joined:
+            return membership.changed(
                 group,
                 now_ms,
                 members=plan.members,
@@ -306,20 +367,16 @@ class _Request:
                 ended=[*plan.ended, *plan.admitted, *([] if replaced is None else [replaced])],
                 heirs=plan.heirs,
             )
-            self._judge_size(plan, is_new=new is not None)
-        elif membership.is_target_due(group, now_ms, self._context.runtime.random()):
-            plan.group = membership.retargeted(group, now_ms)
-        positions.ensure(self._context, self._live, group, plan.group, new, is_latest=self._beat.is_latest)
+        if membership.is_target_due(group, now_ms, self._context.runtime.random()):
+            return membership.retargeted(group, now_ms)
+        return group
 
-    def _judge_size(self, plan: _Plan, *, is_new: bool) -> None:
-        """Judge the size of the plan's group. Where only its topics grew, they stay as they were, and nothing fails."""
-        try:
-            membership.judge_size(plan.group)
-        except GroupMaxSizeReachedError:
-            if is_new:
-                raise
-            plan.topics = dict(plan.before.topics)
-            self._change(plan, new=None)
+    def _ensure_positions(self, plan: _Plan, subscriber: Subscriber | None) -> None:
+        """Make the subscriptions that are missing; ``subscriber`` is ``None`` if it subscribes to nothing new."""
+        new = [] if subscriber is None else [(subscriber, self._beat.is_latest)]
+        for one in plan.admitted:
+            new.append((plan.members[one.member_id], bool((one.waiting or {})["is_latest"])))
+        positions.ensure(self._context, self._live, plan.before, plan.group, new)
 
     def _reconcile(
         self, plan: _Plan, member: MemberItem, owned: frozenset[Place] | None, *, is_join: bool
@@ -359,8 +416,8 @@ class _Request:
         if not wanted:
             return wanted
         if plan.others is None:
-            plan.others = reads.members(self._context, self._group)
-            plan.others.pop(self._beat.member_id, None)
+            self._read_others_items(plan)
+        assert plan.others is not None
         # model: Groups, "take what no other item holds"
         # model: Groups, "read the members after the group"
         ended = {one.member_id for one in plan.ended}

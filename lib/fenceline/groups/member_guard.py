@@ -27,7 +27,7 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.groups import reads
-from fenceline.groups.group_item import NATIVE, GroupItem
+from fenceline.groups.group_item import GroupItem
 from fenceline.groups.member_item import MemberItem
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
@@ -206,10 +206,12 @@ def _without_dead(context: Context, group: GroupItem) -> GroupItem:
         VersionMoved, Unavailable, NoAnswer: As ``removal.without_dead``.
     """
     # Only here: what removes members loads the assignors, which no read needs.
-    from fenceline.groups import reconcile, removal
+    from fenceline.groups import classic_removal, reconcile, removal
 
-    if group.type != NATIVE:
-        raise _of_others(group)
+    if group.classic is not None:
+        if classic_removal.dead(group, context.runtime.now_ms()) < group.members.keys():
+            raise _of_others(group)
+        return removal.without_dead(context, group)
     now_ms, first = context.runtime.now_ms(), next(iter(group.members))
     one = reads.only_member(context, group.group, first)
     if one is None or reconcile.is_dead(one, group, now_ms):

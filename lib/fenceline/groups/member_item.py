@@ -87,7 +87,7 @@ class MemberItem:
             "expires_at": self.expires_at,
             "session_timeout_ms": self.session_timeout_ms,
             "holds": _packed(self.holds, self.names, lambda place: self.holds[place]),
-            "asked": _packed(self.asked, self.names, lambda _: ()),
+            "asked": _packed(self.asked, {}, lambda _: ()),  # the names are in "holds", so that they are there once
             "asked_at": self.asked_at,
             "away": self.is_away,
             **waiting,
@@ -133,7 +133,7 @@ def _packed(
         step = partition - last.get(topic_id, 0)
         last[topic_id] = partition
         numbers.setdefault(topic_id, []).extend((step, *say((topic_id, partition))))
-    return [(topic_id, names[topic_id], pack(some)) for topic_id, some in numbers.items()]
+    return [(topic_id, names.get(topic_id, ""), pack(some)) for topic_id, some in numbers.items()]
 
 
 def _unpacked(packed: Iterable[tuple[str, str, bytes]], width: int) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -186,6 +186,16 @@ def _targeted(group: GroupItem, now_ms: int) -> GroupItem:
     return replace(group, target=target, target_epoch=group.epoch, targeted_at=now_ms)
 
 
+def size_with_target(group: GroupItem) -> int:
+    """Return how large the group's item is with a target of all its members and topics, which may come later; at most.
+
+    The next target is written without a judgement, because the members that ask for it cannot make the group smaller.
+    """
+    members = sum(1 + len(member_id) for member_id in group.members)
+    topics = sum(2 + len(name.topic_id) + 2 * name.partitions for name in group.topics.values())
+    return size_of(group.key, replace(group, target={}).to_value()) + members + topics
+
+
 def judge_size(group: GroupItem) -> None:
     """Judge whether a group's item may be so large.
 
@@ -202,7 +212,7 @@ def judge_size(group: GroupItem) -> None:
             f"a group subscribes to at most {limits.GROUP_PARTITIONS_MAX} partitions; subscribe to fewer topics, or "
             f"use several groups: group={group.group} partitions={partitions}"
         )
-    if size_of(group.key, group.to_value()) > limits.GROUP_ITEM_BYTES_MAX:
+    if size_with_target(group) > limits.GROUP_ITEM_BYTES_MAX:
         raise GroupMaxSizeReachedError(
             "the group's members name more topics than its item can hold; use prefixes or fewer topics, or several "
             f"groups: group={group.group} bytes_max={limits.GROUP_ITEM_BYTES_MAX}"

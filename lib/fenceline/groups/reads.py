@@ -16,7 +16,7 @@ from fenceline.groups.group_item import GroupItem, GroupTopic, Subscriber
 from fenceline.groups.member_item import MemberItem
 from fenceline.log import topic_item
 from fenceline.log.context import Context
-from fenceline.ports import Item
+from fenceline.ports import Item, ItemKey
 
 
 def group_and_member(context: Context, group: str, member_id: str) -> tuple[GroupItem | None, MemberItem | None]:
@@ -53,6 +53,22 @@ def members(context: Context, group: str) -> dict[str, MemberItem]:
     ):
         for one in map(MemberItem.from_item, page):
             found[one.member_id] = one
+        if len(page) < limits.LIST_MAX:
+            break
+        after = page[-1].key.sort
+    return found
+
+
+def left_items(context: Context, group: str) -> list[tuple[ItemKey, int]]:
+    """Return the keys and versions of all items under the group: its members' items, and the chunks of a classic one.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    found: list[tuple[ItemKey, int]] = []
+    after = ""
+    while page := context.items.query(keys.member_items(group), start_after=after, limit=limits.LIST_MAX):
+        found += [(item.key, item.version) for item in page]
         if len(page) < limits.LIST_MAX:
             break
         after = page[-1].key.sort

@@ -9,8 +9,8 @@ Not here: removals by heartbeats (``groups.heartbeat``).
 from __future__ import annotations
 
 from fenceline.format import keys
-from fenceline.groups import membership, reads, reconcile
-from fenceline.groups.group_item import NATIVE, GroupItem
+from fenceline.groups import classic_removal, membership, reads, reconcile
+from fenceline.groups.group_item import GroupItem
 from fenceline.groups.member_item import MemberItem
 from fenceline.log.context import Context
 from fenceline.ports import Change, Check, Delete
@@ -19,14 +19,16 @@ _ENDED_MAX = 90  # in one write
 
 
 def without_dead(context: Context, group: GroupItem) -> GroupItem:
-    """Remove all members of a native group that may be removed, and return the group without them.
+    """Remove all members that may be removed, and return the group without them.
 
     Raises:
         VersionMoved: The group or one of these members changed meanwhile. Some may be removed.
         Unavailable, NoAnswer: The item store failed. Some may be removed.
     """
-    if group.type != NATIVE or not group.members:
+    if not group.members:
         return group
+    if group.classic is not None:
+        return classic_removal.without_dead(context, group)
     found = reads.members(context, group.group)
     now_ms = context.runtime.now_ms()
     dead: list[str] = []

@@ -148,10 +148,14 @@ def _note(context: Context, subscription: SubscriptionItem) -> Put:
     return Put(key, value, context.runtime.fresh_version(), expected=None)
 
 
-def delete(live: LiveTopic, name: str) -> None:
+def delete(live: LiveTopic, name: str, *conditions: Check) -> None:
     """Delete a subscription, and then its cursors.
 
+    Args:
+        conditions: What must hold in the write that ends it. The caller finds out why one does not.
+
     Raises:
+        VersionMoved: A condition does not hold. The subscription still exists.
         UnknownSubscriptionError: No subscription has the name.
         ContendedError, StoreUnavailableError: The subscription still exists.
         OutcomeUnknownError: The subscription may still exist.
@@ -170,21 +174,27 @@ def delete(live: LiveTopic, name: str) -> None:
             if going is not None and going.subscription_id != found.subscription_id:
                 return  # deleted, and created again since
             going = found
-            end(context, found)
+            try:
+                end(context, found, *conditions)
+            except VersionMoved as moved:
+                if any(moved.key == one.key for one in conditions):
+                    break
+                raise
             return
+    raise VersionMoved(conditions[0].key)
 
 
-def end(context: Context, found: SubscriptionItem) -> None:
+def end(context: Context, found: SubscriptionItem, *conditions: Check) -> None:
     """Delete a subscription as it was found, and then its cursors.
 
     Raises:
-        VersionMoved: It was changed meanwhile. It still exists.
+        VersionMoved: It was changed meanwhile, or a condition does not hold. It still exists.
         Unavailable: It still exists.
         NoAnswer: It may still exist.
     """
     note = _note(context, found)
     # From this write on the subscription does not exist, and the note names its remaining cursors.
-    context.items.write([Delete(keys.subscription_item(found.topic_id, found.name), found.version), note])
+    context.items.write([Delete(keys.subscription_item(found.topic_id, found.name), found.version), note, *conditions])
     _tidy(context, found, note)
 
 

@@ -20,11 +20,11 @@ from typing import TypeAlias
 from fenceline import limits
 from fenceline.format import keys
 from fenceline.format.partitioner import COORDINATOR_SHARDS
-from fenceline.groups import deletion, reads, removal, shown
+from fenceline.groups import classic_chunks, deletion, reads, removal, shown
 from fenceline.groups.group_item import GroupItem
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
-from fenceline.ports import Delete
+from fenceline.ports import Check, Delete
 from fenceline.subscriptions.cursors import Live
 from fenceline.sweeper.report import SweepReport
 
@@ -82,8 +82,12 @@ def _sweep_group(context: Context, live: Live, group: GroupItem, *, now_ms: int,
     members = reads.members(context, group.group)
     for one in members.values():
         if one.member_id not in group.members and now_ms - one.expires_at >= limits.MEMBER_LEFT_MS:
-            context.items.write([Delete(one.key, one.version or 0)])
+            # The group must be the one that does not have the member: it may have joined since.
+            context.items.write([Delete(one.key, one.version or 0), Check(group.key, group.version)])
             budget.items += 1
+    for chunk in classic_chunks.left(context, group, now_ms - limits.MEMBER_LEFT_MS):
+        context.items.write([Delete(chunk.key, chunk.version), Check(group.key, group.version)])
+        budget.items += 1
     is_old = not group.members and now_ms - group.updated_at >= limits.GROUP_MS
     if is_old and (group.is_gone or not _has_offsets(context, group)):
         context.items.write([Delete(group.key, group.version or 0)])

@@ -246,7 +246,9 @@ def form(service: Service, state: str = "Stable", epoch: int = 5, *members: str)
     before = stored_group(service)
     subscribers = {name: Subscriber(None, None, None, (TOPIC,), (), None, 300_000) for name in members or ("a",)}
     version = None if before is None else before.version
-    item = GroupItem(GROUP, CLASSIC, epoch, "", members=subscribers, classic={"state": state}, version=version)
+    leased = {name: [["range"], 45_000, 2**62] for name in subscribers}
+    classic = {"state": state, "joined": [], "deadline": 0, "members": leased, "chunks": [], "blob": b""}
+    item = GroupItem(GROUP, CLASSIC, epoch, "", members=subscribers, classic=classic, version=version)
     service.items.store.write([item.put(service.runtime)])
 
 
