@@ -232,7 +232,7 @@ def join_beside(scene: Scene, process: Process) -> None:
             join(scene, scene.process(), rivals.pop())
         return call(name, make, error, is_write=is_write)
 
-    process.call = lost  # type: ignore[method-assign]
+    process.call = lost  # type: ignore[method-assign, assignment]
     join(scene, process, "b")
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
@@ -23,8 +24,8 @@ from fenceline.model.requests import Heartbeat, OwnedPartitions
 from fenceline.observed import ItemCall, ObservedItems
 from fenceline.ports import Conflict, VersionMoved
 from fenceline.service.log import Log
-from tests.simulation.harness.runtime import EPOCH_MS, SimRuntime
-from tests.simulation.harness.world import Process, World
+from tests.simulation.harness.runtime import SimRuntime
+from tests.simulation.harness.world import EPOCH_MS, Process, World
 from tests.support.grouping import held
 from tests.support.service import REGION, TOPIC
 
@@ -101,14 +102,14 @@ def storm(members: int, partitions: int, *, processes: int = 3, settled: int = 0
     with closing(objects), closing(items):
         _prepare(world, slow, logs[0], partitions)
         for number in range(settled):
-            world.spawn(f"old{number:03d}", lambda n=number: _live(world, result, logs[n % processes], f"old{n:03d}"))
+            world.spawn(f"old{number:03d}", partial(_live, world, result, logs[number % processes], f"old{number:03d}"))
         if settled:
             world.run(lambda: _is_settled(result, settled, partitions))
             result.calls.clear()
             result.moves = result.group_writes = result.group_writes_lost = 0
         began = world.now
         for number in range(members):
-            world.spawn(f"m{number:03d}", lambda n=number: _live(world, result, logs[n % processes], f"m{n:03d}"))
+            world.spawn(f"m{number:03d}", partial(_live, world, result, logs[number % processes], f"m{number:03d}"))
         world.run(lambda: _is_settled(result, settled + members, partitions) or world.now > began + SECONDS_MAX * 1_000)
         result.settled_ms = world.now - began
         failures = list(world.failures)
