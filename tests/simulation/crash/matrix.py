@@ -22,6 +22,7 @@ from fenceline.ports import StoreFact
 from fenceline.transactions import expiry
 from tests.simulation.crash import checks
 from tests.simulation.crash.access_operations import ACCESS_OPERATIONS
+from tests.simulation.crash.group_operations import GROUP_OPERATIONS
 from tests.simulation.crash.once_operations import ONCE_OPERATIONS
 from tests.simulation.crash.operations import OPERATIONS, Operation
 from tests.simulation.crash.region_operations import REGION_OPERATIONS
@@ -35,7 +36,14 @@ PAUSES_MS = (MINUTE_MS, 120 * MINUTE_MS)
 
 Mends = Sequence[tuple[str, int]]  # names of operations that mend, each after a pause
 
-ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS, *TRANSACTION_OPERATIONS, *ONCE_OPERATIONS, *REGION_OPERATIONS]
+ALL_OPERATIONS = [
+    *OPERATIONS,
+    *ACCESS_OPERATIONS,
+    *TRANSACTION_OPERATIONS,
+    *ONCE_OPERATIONS,
+    *REGION_OPERATIONS,
+    *GROUP_OPERATIONS,
+]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fenceline.log.checkpoint_items import Head
 from fenceline.log.topic_item import TopicItem, topic_from_value
 from tests.simulation.crash.access_rows import ACCESS_ROWS, settled_access
 from tests.simulation.crash.combining_rows import COMBINING_ROWS, settled_combining
+from tests.simulation.crash.group_rows import GROUP_ROWS, settled_groups
 from tests.simulation.crash.region_rows import REGION_ROWS, Replicated, replicated_in, settled_regions, taken
 from tests.simulation.crash.transaction_rows import TRANSACTION_ROWS, settled_transactions
 from tests.support.law import PROTOCOL
@@ -227,6 +228,7 @@ ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
     **ACCESS_ROWS,
     **TRANSACTION_ROWS,
     **REGION_ROWS,
+    **GROUP_ROWS,
 }
 """By its first column: the changed keys that a row accounts for. Rows of further operations go here."""
 
@@ -245,6 +247,7 @@ def _settled(difference: Difference) -> set[str]:
     settled |= settled_access(difference)
     settled |= settled_transactions(difference)
     settled |= settled_regions(difference)
+    settled |= settled_groups(difference)
     settled |= {key for key in difference.changed_under("compacted/") if _is_in_force(difference.left, key)}
     settled |= {
         key for key in difference.changed_under("state/") & difference.left.keys() if _is_reached(difference, key)
