@@ -86,7 +86,7 @@ def test_a_member_joins_is_shown_and_leaves(service: wiring.Service) -> None:
     assert joined == {
         "member_id": "a",
         "member_epoch": 1,
-        "heartbeat_interval_ms": 1_000,
+        "heartbeat_interval_ms": 2_000,
         "expires_at": joined["expires_at"],
         "partitions": [{**place, "partitions": held}],
         "is_settled": True,

@@ -139,7 +139,7 @@ class _Request:
         if member.is_renewal_due(self._now_ms):
             member = member.renewed(self._now_ms)
             self._context.items.write([member.put(self._context.runtime)])
-        return membership_of(member, group, self._now_ms)
+        return membership_of(member, group)
 
     def _go_on(self, group: GroupItem, member: MemberItem, *, is_join: bool) -> Membership:
         subscriber = self._subscribed(group.members[member.member_id])
@@ -394,7 +394,7 @@ class _Request:
         if after != member or after.is_renewal_due(now_ms) or after.is_away:
             after = after.renewed(now_ms)
         self._write(plan, member, after, is_taking=bool(free))
-        return membership_of(after, group, now_ms)
+        return membership_of(after, group)
 
     def _owned(self, group: GroupItem, member: MemberItem, *, is_join: bool) -> frozenset[Place] | None:
         """Return what the client reports to work on. A join reports nothing: a late one would release too much."""

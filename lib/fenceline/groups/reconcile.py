@@ -124,16 +124,10 @@ def is_settled(member: MemberItem, group: GroupItem, target: AbstractSet[Place])
     return not group.is_behind and member.holds.keys() == target
 
 
-def interval_ms(member: MemberItem, group: GroupItem, now_ms: int, *, settled: bool) -> int:
-    """Return when the next heartbeat is due, in ms from now.
-
-    Rule: while the target is new, also a settled member soon asks again, because members start together: the first one
-    takes everything, and the others wait for its next heartbeat.
-    """
+def interval_ms(member: MemberItem, *, settled: bool) -> int:
+    """Return when the next heartbeat is due, in ms from now."""
     if not settled:
         return limits.HEARTBEAT_UNSETTLED_MS
-    if 0 <= now_ms - group.targeted_at < 2 * limits.ASSIGNMENT_MS:
-        return min(limits.ASSIGNMENT_MS, member.session_timeout_ms // 3)
     return min(limits.HEARTBEAT_MS, member.session_timeout_ms // 3)
 
 

@@ -21,13 +21,13 @@ from fenceline.model.group import (
 )
 
 
-def membership_of(member: MemberItem, group: GroupItem, now_ms: int) -> Membership:
+def membership_of(member: MemberItem, group: GroupItem) -> Membership:
     """Return the answer to a heartbeat."""
     settled = reconcile.is_settled(member, group, reconcile.targeted(group, member.member_id).keys())
     return Membership(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=reconcile.interval_ms(member, group, now_ms, settled=settled),
+        heartbeat_interval_ms=reconcile.interval_ms(member, settled=settled),
         expires_at=member.expires_at,
         partitions=_held(member.shown, member.names),
         is_settled=settled,

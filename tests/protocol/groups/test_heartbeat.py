@@ -44,7 +44,7 @@ def test_the_first_member_has_all_partitions_by_the_answer_to_its_join(service: 
     a = join(service.log, "a")
     assert service.items.calls["write"] - writes == 1, "the join, its target and what it takes are one write"
     assert numbers(a) == dict.fromkeys(range(4), (1, 1))
-    assert (a.member_epoch, a.is_settled, a.heartbeat_interval_ms) == (1, True, 1_000)
+    assert (a.member_epoch, a.is_settled, a.heartbeat_interval_ms) == (1, True, 5_000)
     assert a.expires_at == service.runtime.now_ms() + 45_000
     assert a.partitions[0].topic_id == service.topic_id()
 

@@ -63,7 +63,7 @@ def beat(scene: Scene, process: Process, name: str, *, is_reporting: bool = True
 
 
 def go_on(scene: Scene, process: Process, name: str) -> None:
-    """Do what the contract tells a client to do next."""
+    """Go on as the contract wants a client to go on."""
     if members(scene)[name] is not None:
         try:
             beat(scene, process, name)

@@ -142,6 +142,7 @@ def _is_settled(result: Storm, members: int, partitions: int) -> bool:
 
 def _live(world: World, result: Storm, log: Log, member_id: str) -> None:
     request = Heartbeat(member_id, 0, topics=(TOPIC,), client_name=member_id)
+    began = world.now
     while True:
         try:
             answer = log.groups.heartbeat(GROUP, request, principal="")
@@ -152,7 +153,8 @@ def _live(world: World, result: Storm, log: Log, member_id: str) -> None:
         stopped = before - set(held(answer))
         result.moves += len(stopped)
         if not stopped:  # else it reports at once
-            world.sleep(answer.heartbeat_interval_ms)
+            is_young = world.now - began < 3_000  # as the client of Python
+            world.sleep(min(answer.heartbeat_interval_ms, 1_000) if is_young else answer.heartbeat_interval_ms)
         owned = None if answer.is_settled else [OwnedPartitions(TOPIC, held(answer))]
         request = Heartbeat(member_id, answer.member_epoch, owned=owned)
 

@@ -30,6 +30,8 @@ _PAUSES_PER_TIMEOUT = 20  # while the service does not answer
 _TRIES_PER_TIMEOUT = 6
 _UNRELEASED_MS = 1_000
 _CONTENDED_MS = 250
+_YOUNG_MS = 3_000  # after its first answer, in which a member asks again after
+_YOUNG_INTERVAL_MS = 1_000
 
 
 class Place(NamedTuple):
@@ -114,6 +116,7 @@ class Member:
         self._was_in_doubt = False  # one was lost under this id, so a heartbeat may still be carried out late
         self._asked_ms: int | None = None  # since when something is asked back
         self._unreleased_ms: int | None = None  # since when another member has the instance id
+        self._young_until_ms: int | None = None  # None until an answer came under this id
         self.member_id = fresh_id()
         self.epoch = 0
         self.is_settled = False
@@ -154,8 +157,19 @@ class Member:
         self._is_in_doubt = False
         self.epoch = membership.member_epoch
         self.is_settled = membership.is_settled
-        self.due_ms = now_ms + membership.heartbeat_interval_ms
+        self.due_ms = now_ms + self._interval_ms(membership, now_ms)
         self._show(membership, now_ms)
+
+    def _interval_ms(self, membership: Membership, now_ms: int) -> int:
+        """Return when to ask again: soon for a member that has just joined.
+
+        Members start together. The first one takes every partition, and the others wait for its next heartbeat.
+        """
+        if self._young_until_ms is None:
+            self._young_until_ms = now_ms + _YOUNG_MS
+        if now_ms < self._young_until_ms:
+            return min(membership.heartbeat_interval_ms, _YOUNG_INTERVAL_MS)
+        return membership.heartbeat_interval_ms
 
     def unanswered(self, beat: Beat, now_ms: int) -> None:
         """Note that no answer came, so the service may have carried the heartbeat out or not."""
@@ -288,6 +302,7 @@ class Member:
 
     def _begin_again(self, now_ms: int, *, member_id: str | None = None) -> None:
         self._lose_all()
+        self._young_until_ms = None
         self.member_id = member_id or self._fresh_id()
         self.due_ms = now_ms
 

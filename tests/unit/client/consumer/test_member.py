@@ -76,7 +76,17 @@ def test_a_join_says_nothing_of_partitions_and_the_answer_is_begun_when_the_prog
     assert one.begun(changes.assigned) == [place(0), place(1)]
     assert works(one) == [0, 1]
     assert one.is_complete
-    assert one.due_ms == 5_000
+    assert one.due_ms == 1_000, "others that start with it wait for its next heartbeat"
+
+
+def test_a_member_asks_soon_in_its_first_seconds_and_then_as_the_answer_says() -> None:
+    one = member()
+
+    answer(one, 0, 1, [0])
+    answer(one, 2_999, 1, [0])
+    assert one.due_ms == 3_999
+    answer(one, 3_999, 1, [0])
+    assert one.due_ms == 8_999
 
 
 def test_what_is_asked_for_is_reported_as_owned_until_the_program_has_stopped() -> None:
