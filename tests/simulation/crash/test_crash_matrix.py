@@ -27,6 +27,7 @@ from tests.simulation.crash.matrix import ALL_OPERATIONS, Strike, deaths_behind_
 from tests.simulation.crash.operations import Operation
 from tests.simulation.crash.rows import LAST_WRITE, NOT_SERVED, ROWS, rows_of_design
 from tests.simulation.crash.scene import Died, Fate, Process, Scene
+from tests.simulation.groups import test_guards as groups
 from tests.simulation.harness.guards import SwitchOff
 from tests.simulation.once import test_guards as once
 from tests.simulation.regions import test_guards as regions
@@ -112,6 +113,9 @@ def broken(do: Callable[[Scene, Process], object], **changes: Any) -> Operation:
         (once.writes_each_member_by_itself, "end of several: commit", (AssertionError, FencelineError), None),
         (once.forgets_which_end_decided, "end of several: commit", AlreadyCommittedError, None),
         (regions.looks_at_no_cursor_later, "SNAPSHOT and UPDATE", AssertionError, "I24"),
+        (groups.takes_what_another_holds, "group: target", AssertionError, "G1"),
+        (groups.removes_a_member_and_leaves_its_item, "group: target", AssertionError, "G1"),
+        (groups.commits_on_any_version_of_the_member, "group: commit as a member", AssertionError, "G2"),
     ],
 )
 def test_a_guard_of_the_simulation_is_found_by_the_matrix_too(
