@@ -9,7 +9,7 @@ Not here: removals by requests of members (``groups.classic``).
 from __future__ import annotations
 
 from fenceline import limits
-from fenceline.groups import classic, classic_chunks
+from fenceline.groups import classic_chunks, classic_steps
 from fenceline.groups.classic_item import COMPLETING
 from fenceline.groups.group_item import GroupItem
 from fenceline.log.context import Context
@@ -41,5 +41,5 @@ def without_dead(context: Context, group: GroupItem) -> GroupItem:
     gone = dead(group, now_ms)
     if not gone:
         return group
-    now = classic.without(classic_chunks.read(context, group), gone, now_ms)
+    now = classic_steps.without(classic_chunks.read(context, group), gone, now_ms)
     return classic_chunks.write(context, group, now, now_ms)

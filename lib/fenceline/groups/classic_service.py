@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from fenceline.errors import FencelineError, InconsistentGroupProtocolError
 from fenceline.format import keys
-from fenceline.groups import classic, classic_chunks, classic_item, deletion, reads, removal
-from fenceline.groups.classic import Decision, Join, Joined
+from fenceline.groups import classic, classic_chunks, classic_item, classic_join, deletion, reads, removal
 from fenceline.groups.classic_item import Classic
+from fenceline.groups.classic_join import Join
+from fenceline.groups.classic_steps import Decision, Joined
 from fenceline.groups.group_item import CLASSIC, NATIVE, GroupItem
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
@@ -78,8 +79,8 @@ class ClassicGroups:
             request = request._replace(member_id=fresh, is_fresh=True)
         found = self._answer(
             group,
-            lambda now, now_ms: classic.join(now, request, now_ms),
-            lambda now, now_ms: classic.wait_to_join(now, request.member_id, request.instance_id, now_ms),
+            lambda now, now_ms: classic_join.join(now, request, now_ms),
+            lambda now, now_ms: classic_join.wait_to_join(now, request.member_id, request.instance_id, now_ms),
         )
         assert isinstance(found, Joined)
         return found

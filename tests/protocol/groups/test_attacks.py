@@ -20,8 +20,8 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.format.item_size import size_of
-from fenceline.groups import classic, classic_chunks, classic_item, membership
-from fenceline.groups.classic import Join
+from fenceline.groups import classic, classic_chunks, classic_item, classic_join, membership
+from fenceline.groups.classic_join import Join
 from fenceline.groups.classic_service import ClassicGroups
 from fenceline.groups.group_item import CLASSIC, NATIVE, GroupItem, GroupTopic, Subscriber
 from fenceline.groups.member_item import Held, MemberItem
@@ -318,9 +318,9 @@ def formed(service: Service, *names: str, metadata: bytes = b"m", state: str = "
     group = classic_item.from_group(item)
     for name in names:
         asked = Join(name, None, "client", "host", "consumer", [("range", metadata)], 45_000, 60_000)
-        group = classic.join(group, asked, now_ms).changed or group
+        group = classic_join.join(group, asked, now_ms).changed or group
     if state == "Stable":
-        group = classic.completed(group, now_ms)
+        group = classic_join.completed(group, now_ms)
         group = classic.sync(group, group.leader, None, group.epoch, {}, now_ms).changed or group
     marker = [] if stored else [Put.replacing(keys.ANY_GROUP, {}, None, service.runtime.fresh_version)]
     classic_chunks.write(context, item, group, now_ms, *marker)

@@ -13,8 +13,9 @@ from fenceline import limits
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.groups import classic_service
-from fenceline.groups.classic import Join, Joined
+from fenceline.groups.classic_join import Join
 from fenceline.groups.classic_service import ClassicGroups, MemberIdRequired
+from fenceline.groups.classic_steps import Joined
 from fenceline.groups.group_item import GroupItem
 from tests.support import grouping, members
 from tests.support.calls import Call

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from fenceline.errors import FencelineError
-from fenceline.groups import classic, classic_item
-from fenceline.groups.classic import Decision, Join, Joined
+from fenceline.groups import classic, classic_item, classic_join
 from fenceline.groups.classic_item import COMPLETING, EMPTY, PREPARING, STABLE, Classic
+from fenceline.groups.classic_join import Join
+from fenceline.groups.classic_steps import Decision, Joined
 from fenceline.groups.group_item import CLASSIC, GroupItem
 
 NOW = 1_000_000
@@ -33,8 +34,8 @@ def gathered(*members: Join, at: int = NOW) -> Classic:
     """Return a group whose members have all joined, in CompletingRebalance."""
     group = Classic()
     for one in members:
-        group = done(classic.join(group, one._replace(is_fresh=one.instance_id is not None), at))
-    return done(classic.wait_to_join(group, members[0].member_id, members[0].instance_id, at + 200))
+        group = done(classic_join.join(group, one._replace(is_fresh=one.instance_id is not None), at))
+    return done(classic_join.wait_to_join(group, members[0].member_id, members[0].instance_id, at + 200))
 
 
 def stable(*members: Join) -> Classic:
@@ -50,44 +51,44 @@ def code(call: Callable[[], object]) -> str:
 
 
 def test_the_first_join_of_an_empty_group_waits_for_more_members() -> None:
-    group = done(classic.join(Classic(epoch=4), asks("a"), NOW))
+    group = done(classic_join.join(Classic(epoch=4), asks("a"), NOW))
     assert (group.state, group.deadline, group.joined) == (PREPARING, NOW + 200, {"a"})
-    assert classic.wait_to_join(group, "a", None, NOW + 199) == (None, None)
-    group = done(classic.join(group, asks("b"), NOW + 100))
-    decision = classic.wait_to_join(group, "b", None, NOW + 200)
+    assert classic_join.wait_to_join(group, "a", None, NOW + 199) == (None, None)
+    group = done(classic_join.join(group, asks("b"), NOW + 100))
+    decision = classic_join.wait_to_join(group, "b", None, NOW + 200)
     assert (done(decision).state, done(decision).epoch, done(decision).leader) == (COMPLETING, 5, "a")
     assert decision.answer == Joined("b", 5, "consumer", "range", "a", {})
-    leader = classic.wait_to_join(done(decision), "a", None, NOW + 201)
+    leader = classic_join.wait_to_join(done(decision), "a", None, NOW + 201)
     assert leader == (None, Joined("a", 5, "consumer", "range", "a", {"a": b"a:range", "b": b"b:range"}))
 
 
 def test_a_rebalance_is_complete_once_all_members_have_joined_and_the_leader_stays() -> None:
-    group = done(classic.join(stable(asks("b"), asks("c")), asks("a"), NOW))
+    group = done(classic_join.join(stable(asks("b"), asks("c")), asks("a"), NOW))
     assert group.leader == "b"
-    assert classic.wait_to_join(group, "a", None, NOW) == (None, None)
+    assert classic_join.wait_to_join(group, "a", None, NOW) == (None, None)
     for name in ("b", "c"):
-        group = done(classic.join(group, asks(name), NOW))
-    after = done(classic.wait_to_join(group, "a", None, NOW))
+        group = done(classic_join.join(group, asks(name), NOW))
+    after = done(classic_join.wait_to_join(group, "a", None, NOW))
     assert (after.epoch, after.leader, [*after.members]) == (2, "b", ["a", "b", "c"])
 
 
 def test_those_that_did_not_join_until_the_deadline_are_removed() -> None:
-    group = done(classic.join(stable(asks("a"), asks("b")), asks("c"), NOW))
+    group = done(classic_join.join(stable(asks("a"), asks("b")), asks("c"), NOW))
     group = replace(group, members={n: one._replace(expires_at=NOW * 2) for n, one in group.members.items()})
-    assert classic.wait_to_join(group, "c", None, NOW + REBALANCE_MS - 1).changed is None
-    after = done(classic.wait_to_join(group, "c", None, NOW + REBALANCE_MS))
+    assert classic_join.wait_to_join(group, "c", None, NOW + REBALANCE_MS - 1).changed is None
+    after = done(classic_join.wait_to_join(group, "c", None, NOW + REBALANCE_MS))
     assert ([*after.members], after.leader) == (["c"], "c")
 
 
 def test_a_waiting_member_that_missed_a_generation_joins_the_next_one() -> None:
-    group = done(classic.join(gathered(asks("a"), asks("b")), asks("c"), NOW))
-    assert done(classic.wait_to_join(group, "a", None, NOW)).joined == {"a", "c"}
+    group = done(classic_join.join(gathered(asks("a"), asks("b")), asks("c"), NOW))
+    assert done(classic_join.wait_to_join(group, "a", None, NOW)).joined == {"a", "c"}
 
 
 def test_a_dead_member_that_has_not_joined_does_not_hold_the_group_up() -> None:
-    group = done(classic.join(stable(asks("a"), asks("b")), asks("a", "range", "x"), NOW + 9_000))
-    assert classic.wait_to_join(group, "a", None, NOW + 11_200).changed is None
-    assert [*done(classic.wait_to_join(group, "a", None, NOW + 11_201)).members] == ["a"]
+    group = done(classic_join.join(stable(asks("a"), asks("b")), asks("a", "range", "x"), NOW + 9_000))
+    assert classic_join.wait_to_join(group, "a", None, NOW + 11_200).changed is None
+    assert [*done(classic_join.wait_to_join(group, "a", None, NOW + 11_201)).members] == ["a"]
 
 
 def test_the_protocol_has_the_most_votes_of_those_that_all_members_have() -> None:
@@ -99,17 +100,17 @@ def test_the_protocol_has_the_most_votes_of_those_that_all_members_have() -> Non
 
 @pytest.mark.parametrize("request_", [asks("b", "other"), asks("b", protocol_type="connect"), asks("b", protocols=())])
 def test_a_member_without_a_common_protocol_is_refused(request_: Join) -> None:
-    assert code(lambda: classic.join(stable(asks("a")), request_, NOW)) == "INCONSISTENT_GROUP_PROTOCOL"
+    assert code(lambda: classic_join.join(stable(asks("a")), request_, NOW)) == "INCONSISTENT_GROUP_PROTOCOL"
 
 
 def test_a_repeat_in_a_stable_group_is_a_rebalance_only_of_the_leader_or_of_a_change() -> None:
     group = stable(asks("a"), asks("b"))
-    assert classic.join(group, asks("b"), NOW) == (None, Joined("b", 1, "consumer", "range", "a", {}))
-    assert done(classic.join(group, asks("a"), NOW)).state == PREPARING
-    assert done(classic.join(group, asks("b", "range", "x"), NOW)).state == PREPARING
+    assert classic_join.join(group, asks("b"), NOW) == (None, Joined("b", 1, "consumer", "range", "a", {}))
+    assert done(classic_join.join(group, asks("a"), NOW)).state == PREPARING
+    assert done(classic_join.join(group, asks("b", "range", "x"), NOW)).state == PREPARING
     waiting = gathered(asks("a"), asks("b"))
-    assert classic.join(waiting, asks("a"), NOW).changed is None
-    assert done(classic.join(waiting, asks("c"), NOW)).state == PREPARING
+    assert classic_join.join(waiting, asks("a"), NOW).changed is None
+    assert done(classic_join.join(waiting, asks("c"), NOW)).state == PREPARING
 
 
 def test_followers_wait_for_the_leaders_assignments_and_a_second_one_is_not_believed() -> None:
@@ -175,14 +176,14 @@ def test_the_last_member_that_leaves_empties_the_group_at_a_new_epoch() -> None:
 def test_a_static_member_that_starts_again_gets_its_assignment_without_a_rebalance() -> None:
     group = stable(asks("a", instance="i"), asks("b"))
     again = asks("c", instance="i", is_fresh=True, protocols=asks("a").protocols)
-    decision = classic.join(group, again, NOW)
+    decision = classic_join.join(group, again, NOW)
     assert (done(decision).state, done(decision).epoch, done(decision).assignments["c"]) == (STABLE, 1, b"a")
     assert decision.answer == Joined("c", 1, "consumer", "range", "", {})
-    assert classic.join(done(decision), again, NOW) == (None, decision.answer)  # its answer was lost
+    assert classic_join.join(done(decision), again, NOW) == (None, decision.answer)  # its answer was lost
     assert code(lambda: classic.heartbeat(done(decision), "a", "i", 1, NOW)) == "FENCED_INSTANCE_ID"
-    assert code(lambda: classic.join(done(decision), asks("a", instance="i"), NOW)) == "FENCED_INSTANCE_ID"
+    assert code(lambda: classic_join.join(done(decision), asks("a", instance="i"), NOW)) == "FENCED_INSTANCE_ID"
     changed = asks("c", "range", "x", instance="i", is_fresh=True)
-    assert done(classic.join(group, changed, NOW)).state == PREPARING
+    assert done(classic_join.join(group, changed, NOW)).state == PREPARING
 
 
 def test_a_group_is_read_as_it_was_written() -> None:
@@ -201,9 +202,9 @@ def moved(chance: random.Random, group: Classic, name: str, generation: int, dat
     """Return the decision of one request of a member, chosen by chance."""
     move = chance.choices(["join", "wait", "sync", "heartbeat", "leave"], [3, 8, 8, 4, 0.3])[0]
     if move == "join":
-        return classic.join(group, asks(name, *chance.choice([("range",), ("range", "x")])), now)
+        return classic_join.join(group, asks(name, *chance.choice([("range",), ("range", "x")])), now)
     if move == "wait":
-        return classic.wait_to_join(group, name, None, now)
+        return classic_join.wait_to_join(group, name, None, now)
     if move == "sync":
         return classic.sync(group, name, None, generation, dict.fromkeys("abc", data), now)
     if move == "heartbeat":
