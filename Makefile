@@ -12,7 +12,8 @@ help: ## print this
 setup: .venv/ready ## make the virtual environment, once, with all that tests and deployments need
 
 # Two stages, so that the demo waits for nothing that it does not need. Each step prints how long it takes, and then dots
-# while it goes on. pip alone would print nothing, or a hundred lines.
+# while it goes on. pip alone would print nothing, or a hundred lines. It compiles nothing, because Python compiles what is
+# imported, and keeps that: most modules of aws-cdk-lib never are, and to compile all takes longer than to install them.
 FOR_DEMO := server
 FOR_DEPLOYMENT := aws,infra,server
 FOR_TESTS := aws,docs,infra,server,test
@@ -21,7 +22,7 @@ FOR_PLOT := plot
 FOR_SPARK := server,spark
 define install
 	@(while sleep 2; do printf .; done) & dots=$$!; trap 'kill $$dots; echo' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(1)]'
 endef
 
 .venv/ready-demo: pyproject.toml constraints.txt
@@ -48,7 +49,7 @@ endef
 	@echo "setup: Spark for Python, 900 MB more, about a minute"
 	$(call install,$(FOR_SPARK))
 	@$(BIN)/python -m fenceline_spark.java 2>/dev/null || { echo "setup: a Java for Spark, since none of 17 or newer is here, 35 MB more, about 5 s"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FOR_SPARK),java]'; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(FOR_SPARK),java]'; }
 	@touch $@
 
 .venv/ready-plot: .venv/ready

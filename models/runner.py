@@ -106,7 +106,8 @@ def check(
     options: list[str] = []
     if deep is not None and deep.histories:
         options = ["-simulate", f"num={deep.histories}", "-depth", str(deep.depth), "-seed", "1"]
-    return run(model, files, translate=model, options=options, is_long=deep is not None)
+    is_whole = not off and fault is None
+    return run(model, files, translate=model, options=options, is_long=deep is not None, is_whole=is_whole)
 
 
 def configured(name: str, bounds: Bounds) -> str:
@@ -124,9 +125,19 @@ def configured(name: str, bounds: Bounds) -> str:
 
 
 def run(
-    module: str, files: Mapping[str, str], *, translate: str, options: Sequence[str] = (), is_long: bool = False
+    module: str,
+    files: Mapping[str, str],
+    *,
+    translate: str,
+    options: Sequence[str] = (),
+    is_long: bool = False,
+    is_whole: bool = False,
 ) -> Found:
     """Translate one of ``files``, the one named ``translate``, and let TLC check ``module``.
+
+    Args:
+        is_long: It takes minutes, so it uses all cores, and tells its progress.
+        is_whole: It looks at each state, which takes long enough for Java to compile well.
 
     Raises:
         ModelError: There is no Java or no checker, or a file does not parse, or can't be evaluated.
@@ -140,8 +151,10 @@ def run(
             Path(scratch, name).write_text(text)
         # TLC unpacks its own modules into the folder for temporary files, where two runs would meet.
         start = [*java, f"-Djava.io.tmpdir={scratch}"]
-        # Most runs take a second or two: compile fast, not well. With one worker the history is the same each time.
-        start[1:1] = ["-XX:+UseParallelGC"] if is_long else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        start[1:1] = ["-XX:+UseParallelGC"] if is_long else ["-XX:+UseSerialGC"]
+        # Most runs take a second or two, so they are compiled fast, not well. With one worker the history is the same
+        # each time.
+        start[1:1] = [] if is_long or is_whole else ["-XX:TieredStopAtLevel=1"]
         workers = "auto" if is_long else "1"
         fixed = ["-workers", workers, "-fp", "0", "-cleanup", "-nowarning", "-metadir", f"{scratch}/states"]
         output = _call([*start, "tlc2.TLC", *fixed, *options, module], scratch, tells_progress=is_long)

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs import blocks
 from tests.docs.blocks import ROOT, Block, BlockError, Page, blocks_of, output_pattern
+from tests.spark.driver_process import quick_options
+from tests.spark.warm_daemon import warm_python
 
 DOCS = ROOT / "docs"
 TYPED = ("start", "learn", "recipes", "designs")
@@ -42,7 +45,13 @@ def test_a_pages_blocks_do_what_the_page_says(page: Path, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("page", ON_SPARK, ids=lambda page: str(page.relative_to(DOCS)))
-def test_a_pages_blocks_on_spark_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
+def test_a_pages_blocks_on_spark_do_what_the_page_says(
+    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The blocks are typed as they are. What they start is set by the environment to start sooner: Java, the plans, and
+    # the Python of Spark's workers.
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", quick_options())
+    monkeypatch.setenv("PYSPARK_PYTHON", str(warm_python(tmp_path_factory.mktemp("python"))))
     assert run_page(page, tmp_path) > 0
 
 
@@ -70,7 +79,10 @@ PASSES = "# Page\n\n```sh\necho one 1\n```\n\n```text\none 22\n```\n"
     ],
 )
 @pytest.mark.slow
-def test_a_block_that_does_something_else_is_found_with_its_line(page: str, line: int, tmp_path: Path) -> None:
+def test_a_block_that_does_something_else_is_found_with_its_line(
+    page: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BACKGROUND_S", 0)  # no block here has a job in the background
     path, folder = tmp_path / "page.md", tmp_path / "folder"
     folder.mkdir()
     path.write_text(page)

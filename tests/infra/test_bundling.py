@@ -17,6 +17,9 @@ from benchmarks.functions import import_ms, imports_of
 from functions import ASKING_PEERS, FUNCTIONS
 from infra import bundling
 
+# One process makes each bundle, once. Others would make the same at the same time, by pip.
+pytestmark = pytest.mark.xdist_group("bundles")
+
 MIB = 1024 * 1024
 NEVER_COMPARED = 0b01.to_bytes(4, "little")  # with its source (PEP 552)
 

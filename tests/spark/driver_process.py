@@ -23,6 +23,11 @@ QUICK_JVM = (
 QUICK_PLANS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
+def quick_options() -> str:
+    """Return what starts a driver so by the variable ``SPARK_SUBMIT_OPTS``, where a test can't change its program."""
+    return " ".join([QUICK_JVM, *(f"-D{name}={value}" for name, value in QUICK_PLANS.items())])
+
+
 def copy(
     endpoint: str,
     source: str,

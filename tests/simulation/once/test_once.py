@@ -10,8 +10,8 @@ from tests.simulation.harness.scenario import outcomes
 from tests.simulation.once.scenario import OnceRun, run_seed
 
 FAST = 3  # seeds in `make check`
-CHUNK = 60
-SEEDS = 60  # `make simulate` plays more
+CHUNK = 40
+SEEDS = 40  # `make simulate` plays more
 MET = [
     *((kind, "OK") for kind in ("close", "extend", "once", "forget", "read", "init", "send", "end")),
     *(("close", code) for code in ("ALREADY_COMMITTED", "PRODUCER_FENCED", "INVALID_TXN_STATE")),

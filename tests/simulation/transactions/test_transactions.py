@@ -8,8 +8,8 @@ from tests.simulation.harness.scenario import outcomes
 from tests.simulation.transactions.scenario import run_seed
 
 FAST = 3  # seeds in `make check`
-CHUNK = 60
-SEEDS = 60  # `make simulate` plays more
+CHUNK = 40
+SEEDS = 40  # `make simulate` plays more
 OK = ("init", "add", "add-group", "send-offsets", "send", "end", "committed", "read", "commit", "seek", "own", "claim")
 MET = [
     *((kind, "OK") for kind in OK),
