@@ -136,7 +136,7 @@ def run(
     """Translate one of ``files``, the one named ``translate``, and let TLC check ``module``.
 
     Args:
-        is_long: It takes minutes, so it uses all cores, and tells its progress.
+        is_long: It takes minutes, so it uses all cores, and shows its progress.
         is_whole: It looks at each state, which takes long enough for Java to compile well.
 
     Raises:

@@ -177,4 +177,4 @@ def test_the_first_hit_of_an_exact_text_is_the_page_that_explains_it(search: Sea
 
 
 def test_plain_words_find_the_error_that_they_mean(search: Search) -> None:
-    assert search.first_hit("fenced epoch") == "reference/errors/#producer_fenced"
+    assert search.first_hit("producer fenced epoch") == "reference/errors/#producer_fenced"
