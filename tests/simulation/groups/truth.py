@@ -117,7 +117,7 @@ class GroupTruth:
         """Judge the end of a member (G5): it asked for it, or some process could find its lease over."""
         self.removed_at[key[1]] = self._world.step
         self.removals += 1
-        now_ms = EPOCH_MS + self._world.now + self._skew_ms + 5_000
+        now_ms = EPOCH_MS + self._world.now + self._skew_ms
         group = self.groups.get(key[0])
         one = None if group is None else self._before(key[0], key[1])
         is_late = item.expires_at < now_ms
