@@ -425,7 +425,13 @@ class _Request:
         for one in plan.others.values():
             if one.member_id not in ended:
                 held.update(one.holds)
-        return wanted - held
+        free = wanted - held
+        if plan.group == plan.before:
+            return free
+        # A take leaves the group's version as it is. So by the target before, another member may have taken what this
+        # request gives to its own by a new one. That waits for the next heartbeat.
+        rivals = plan.before.members.keys() - {self._beat.member_id, *ended, *plan.missing}
+        return frozenset(place for place in free if _member_at(plan.before, place) not in rivals)
 
     def _read_others_items(self, plan: _Plan) -> None:
         plan.others = reads.members(self._context, self._group)
@@ -450,6 +456,13 @@ class _Request:
             changes.append(after.put(runtime))
         if changes:
             self._context.items.write(changes)
+
+
+def _member_at(group: GroupItem, place: Place) -> str | None:
+    """Return the member at which the target wants a partition; ``None`` if the target does not name it."""
+    topic_id, partition = place
+    row = group.target.get(topic_id, ())
+    return row[partition] if partition < len(row) else None
 
 
 def _sorted(names: Sequence[str] | None) -> tuple[str, ...]:

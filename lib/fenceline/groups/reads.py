@@ -1,7 +1,7 @@
 """Reads of a group: its item, its members' items, and the topics to which it subscribes.
 
 Rule: the members' items are read after the group's item. They need be of no single moment, because under one version
-of the group's item the other members only give up (protocol, "Groups").
+of the group's item the other members only give up what its target gives to this one (protocol, "Groups").
 
 Not here: what follows from them (``groups.membership``, ``groups.reconcile``).
 """

@@ -454,3 +454,21 @@ def test_a_member_that_waits_holds_nothing_and_may_not_speak(service: Service) -
     assert b.member_epoch > 0
     service.log.groups.leave("billing", "a")
     assert items(service).keys() == {"b", "first"}
+
+
+def test_a_join_takes_nothing_that_another_member_takes_meanwhile_by_the_target_before(service: Service) -> None:
+    """A take leaves the group's version as it is, so the join's write does not notice it (G1)."""
+    a, b = join(service.log, "a"), join(service.log, "b")
+    service.runtime.advance(SECOND)
+    b = beat(service.log, b)
+    a = beat(service.log, a)
+    beat(service.log, a, [0, 1])
+    service.runtime.advance(SECOND)
+    other = service.another()
+    taken: list[int] = []
+    service.items.plan("write", slept_before(lambda: taken.extend(held(beat(other, b)))))
+    c = join(service.log, "c")
+    assert taken == [2, 3]
+    found = items(service)
+    assert not found["b"].holds.keys() & found["c"].holds.keys()
+    assert not set(held(c)) & set(taken)

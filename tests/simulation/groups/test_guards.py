@@ -1,7 +1,7 @@
 """Each guard of groups, switched off: the seeds find what it was there for, and pass with it.
 
-Not here: "each change of what is shown raises the epoch". What breaks without it is several changes of the target around
-one late report, which no seed has met; the model Groups finds it.
+Not here: "each change of what is shown raises the epoch". What breaks without it is several changes of the target
+around one late report, which no seed has met; the model Groups finds it.
 """
 
 from __future__ import annotations
