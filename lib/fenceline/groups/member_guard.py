@@ -192,6 +192,8 @@ def _judge_memberless(context: Context, group: str) -> Sequence[Check]:
     found = reads.only_group(context, group)
     if found is not None and found.members:
         found = _without_dead(context, found)
+        if found.members:  # one of them has renewed its lease since it was looked at
+            raise _of_others(found)
     return [Check(keys.group_item(group), None if found is None else found.version)]
 
 

@@ -12,6 +12,7 @@ from fenceline.errors import (
     InvalidRequestError,
     NonEmptyGroupError,
     OutcomeUnknownError,
+    UnknownMemberIdError,
     UnknownSubscriptionError,
 )
 from fenceline.format import keys
@@ -294,3 +295,14 @@ def test_a_member_whose_item_was_lost_is_removed(service: Service) -> None:
     a = join(service.log, "a")
     assert a.member_epoch > 3
     assert isinstance(found.put(service.runtime), Put)
+
+
+def test_a_commit_without_a_member_loses_to_a_member_that_renews_its_lease_meanwhile(service: Service) -> None:
+    """The members looked dead, and the one that would remove them finds a live one."""
+    a = join(service.log, "a")
+    service.runtime.advance(46_001)
+    other = service.another()
+    service.items.plan("query", lambda call: call(), slept_before(lambda: beat(other, a)))
+    with pytest.raises(UnknownMemberIdError):
+        service.log.subscriptions.commit(GROUP, [CommittedOffset(TOPIC, 0, 0)])
+    assert items(service).keys() == {"a"}

@@ -170,6 +170,8 @@ def _settle(run: GroupRun, stage: Stage, members: list[Member]) -> None:
     run.do(calm)
     # A lease that a clock made too long, hours ahead, ends by itself only then.
     run.do(lambda: run.world.sleep(longest + 4 * run.plan.skew_ms + 60_000))
+    for process in run.processes:  # once more, because the last trouble may have come after its end was said
+        process.wall_offset_ms = 0
     run.do(lambda: clients.settle(stage, members, rounds=400))
     _check(run, members)
     run.subject.finish(run)
