@@ -236,7 +236,7 @@ class Progress:
         try:
             for _, records in self._reader.pages():
                 self.committed += len(records)
-        except FencelineError:
+        except (FencelineError, RuntimeError):  # a reader that is closed shows nothing more
             if not self._is_over:
                 raise
 

@@ -48,6 +48,7 @@ _SERVICES = {"dynamodb", "s3", "xray"}
 _SERVICES_FOR_PEERS = {"sqs", "ssm", "sts"}
 # Only the record codec of aiokafka is used; its client would be a third of the import time.
 _AIOKAFKA = {"codec.py", "errors.py", "record", "util.py", "structs.py"}
+_PACKAGING = {"__init__.py", "_structures.py", "version.py"}  # aiokafka compares versions
 _POWERTOOLS_UTILITIES = {"__init__.py", "jmespath_utils"}  # imported by its logger
 _PLACE = "/var/task"  # Lambda's directory of the bundle, for tracebacks
 _KEPT_S = 3_600
@@ -194,6 +195,7 @@ def _prune(directory: Path, services: set[str]) -> None:
     shutil.rmtree(directory / "bin", ignore_errors=True)
     _keep(directory / "botocore" / "data", services, files_too=False)
     _keep(directory / "aiokafka", _AIOKAFKA, files_too=True)
+    _keep(directory / "packaging", _PACKAGING, files_too=True)
     _keep(directory / "aws_lambda_powertools" / "utilities", _POWERTOOLS_UTILITIES, files_too=True)
     shutil.rmtree(directory / "aws_lambda_powertools" / "event_handler")
     (directory / "aiokafka" / "__init__.py").write_text('"""Only the record codec of aiokafka is here."""\n')

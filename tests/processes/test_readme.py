@@ -112,7 +112,7 @@ def test_the_readmes_commands_do_what_they_say(stranger: Stranger) -> None:
         ("copy", "ann 2 books"),
     ]
 
-    assert stranger.run(one_writer[2]) == "reported\n"
+    assert stranger.run(one_writer[3]) == "reported\n"
 
     for command in exactly_once[:2]:
         stranger.run(command)
