@@ -154,8 +154,8 @@ COMMANDS = {
     for command in cli.commands()
     if not command.commands
 }
-# `region` is a word of many pages, too.
-SPARK_OPTIONS = {name for name in headings("reference/spark/options.md") if " " not in name} - {"region"}
+# `region` is a word of many pages, too, and `assign` begins the word for a group's assignor.
+SPARK_OPTIONS = {name for name in headings("reference/spark/options.md") if " " not in name} - {"region", "assign"}
 # By kind: what a person may search for, and the beginning of the first hit's address.
 EXACT = {
     "errors": {code: f"reference/errors/#{code.lower()}" for code in errors.TABLE},
