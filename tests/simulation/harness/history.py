@@ -158,7 +158,7 @@ class History:
 
 
 def _brief(answer: Any) -> str:
-    if hasattr(answer, "records"):
+    if getattr(answer, "position", None) is not None and hasattr(answer, "records"):
         records = [f"{record.offset}={text_of(record).decode()}" for record in answer.records]
         return f"position={answer.position} {answer.bounds} [{' '.join(records)}]"
     return str(answer)
