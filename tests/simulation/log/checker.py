@@ -194,7 +194,8 @@ def _check_poll(truth: Truth, operations: Sequence[Operation], operation: Operat
         return
     start, began, ended = operation.request.offset, operation.began, operation.ended
     _any_life(truth, operation, lambda log: _not_the_tail(log, start, began, ended))
-    if operation.ended_ms - operation.began_ms < operation.request.wait_ms:
+    # In whole milliseconds, as the service's clock counts.
+    if int(operation.ended_ms) - int(operation.began_ms) < operation.request.wait_ms:
         raise Violation(f"{operation}: answered with nothing before its time was over")
 
 
