@@ -18,8 +18,11 @@ from unittest.mock import patch
 from fenceline import limits
 from fenceline.errors import FencelineError, OutcomeUnknownError, RetryError
 from fenceline.format import keys, partitioner
+from fenceline.groups import listing as group_listing
 from fenceline.ports import StoreFact
-from fenceline.transactions import expiry
+from fenceline.recovery import group_findings
+from fenceline.sweeper import group_expiry
+from fenceline.transactions import expiry, listing
 from tests.simulation.crash import checks
 from tests.simulation.crash.access_operations import ACCESS_OPERATIONS
 from tests.simulation.crash.group_operations import GROUP_OPERATIONS
@@ -33,6 +36,9 @@ from tests.simulation.crash.transaction_operations import TRANSACTION_OPERATIONS
 MINUTE_MS = 60_000
 PAUSES_MS = (MINUTE_MS, 120 * MINUTE_MS)
 """Between the death and the next process: the shortest that makes every look old, and one beyond ``gc_grace``."""
+
+COUNTERS_OF_SHARDS = (partitioner, keys, expiry, listing, group_expiry, group_findings, group_listing)
+"""Each module that has the count by name. A first import while the count is small would keep it for ever."""
 
 Mends = Sequence[tuple[str, int]]  # names of operations that mend, each after a pause
 
@@ -106,7 +112,7 @@ def _few(operation: Operation) -> Iterator[None]:
     """Let few items go in one transaction, and coordinators have few shards, each of which a sweep asks for."""
     with ExitStack() as patched:
         patched.enter_context(patch.object(limits, "TRANSACTION_ITEMS_MAX", operation.items_at_once))
-        for module in (partitioner, keys, expiry):
+        for module in COUNTERS_OF_SHARDS:
             patched.enter_context(patch.object(module, "COORDINATOR_SHARDS", 2))
         yield
 
