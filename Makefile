@@ -103,6 +103,7 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), runs against 
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario regions --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --scenario groups --seeds $(SEEDS)
 	$(BIN)/python -m tests.models
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark and not prove' --hypothesis-profile fresh
 

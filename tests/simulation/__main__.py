@@ -3,7 +3,7 @@
 ``--scenario access`` is about exclusive access: claims, sessions and ownership. ``--scenario combining`` is about
 processes that contend for one partition. ``--scenario transactions`` is about transactions and the offsets in them.
 ``--scenario once`` is about transactions that end together, with a version. ``--scenario regions`` is about records and
-subscriptions that travel.
+subscriptions that travel. ``--scenario groups`` is about members that share the partitions of topics.
 """
 
 from __future__ import annotations
