@@ -23,7 +23,7 @@ REFUSED = {
     "Append": ("look after create", 22, "acknowledged"),
     "Access": ("fences before the answer", 42, "severed"),
     "Combining": ("leave only what was read", 1, "round"),
-    "Transaction": ("a higher epoch refuses, lapsed or not", 31, "batch"),
+    "Transaction": ("a higher epoch refuses, lapsed or not", 13, "batch"),
 }
 # A kind of line without which what follows has no way.
 NEEDED = {
