@@ -190,10 +190,12 @@ class Poller(Generic[Place, At, PageT]):
                 self._took_one()
         except Empty:
             return None
-        if found is None or found[0] not in self._place_of:
+        if found is None:
             return None
         number, at, page = found
-        return self._place_of[number], at, page
+        with self._lock:
+            place = self._place_of.get(number)
+        return None if place is None else (place, at, page)
 
     def _took_one(self) -> None:
         with self._lock:
