@@ -141,7 +141,7 @@ SESSIONS_PER_PARTITION_MAX = 100  # with shared access, and as many waiting; eac
 WANTED_MS = 2_000  # for which a session counts as wanted after it blocked another session's claim
 HOLD_BACK_MS = 1_000  # for which the creates of a wanted session wait
 PRODUCER_NAME_CHARS_MAX = 249
-CLIENT_NAME_BYTES_MAX = 256
+CLIENT_NAME_BYTES_MAX = 256  # also an instance id of a group's member
 SESSIONS_CACHED_MAX = 10_000  # in one process's memory
 SESSION_ENTRIES_CACHED_MAX = 200_000  # holds and ownerships of the cached sessions together, at 200 bytes each
 
@@ -243,7 +243,6 @@ ITEM_BYTES_MAX = 400 * 1024
 
 # Groups
 MEMBER_ID_CHARS_MAX = 128
-MEMBER_LABEL_BYTES_MAX = 256  # an instance id, and the name of a member's client
 MEMBER_TOPICS_MAX = 100  # names and prefixes that one member subscribes to
 GROUP_MEMBERS_MAX = 1_000
 GROUP_PARTITIONS_MAX = 20_000  # of all topics of one group

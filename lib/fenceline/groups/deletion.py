@@ -30,9 +30,8 @@ from fenceline.subscriptions.cursors import Live
 
 def not_found(group: str) -> GroupIdNotFoundError:
     """Return the error for a name that no group has."""
-    return GroupIdNotFoundError(
-        f"there is no such group; a group exists once a member has joined it: group={group[:249]}"
-    )
+    what = "there is no such group; a group exists once a member has joined it"
+    return GroupIdNotFoundError(f"{what}: group={group[: limits.SUBSCRIPTION_NAME_CHARS_MAX]}")
 
 
 def delete(context: Context, live: Live, group: str) -> None:
@@ -93,8 +92,8 @@ def finish(context: Context, live: Live, group: GroupItem) -> None:
     for topic in _subscribed(context, group.group):
         with suppress(UnknownTopicOrPartitionError, UnknownSubscriptionError):
             lifecycle.delete(live(topic), group.group, mark)
-    for key, version in reads.left_items(context, group.group):
-        context.items.write([Delete(key, version), mark])
+    for item in context.query_items(keys.member_items(group.group)):  # also the chunks of a classic group
+        context.items.write([Delete(item.key, item.version), mark])
     # The epoch stays: tokens and member epochs of a group that comes again must not begin anew.
     gone = GroupItem(
         group.group, NATIVE, group.epoch, group.assignor, is_gone=True, updated_at=context.runtime.now_ms()
@@ -104,12 +103,6 @@ def finish(context: Context, live: Live, group: GroupItem) -> None:
 
 def _subscribed(context: Context, group: str) -> list[str]:
     """Return the names of all topics that have a subscription of the group's name, also one without a cursor."""
-    found: list[str] = []
-    after = ""
-    while page := context.items.query(keys.TOPICS, start_after=after, limit=limits.LIST_MAX):
-        wanted = {keys.subscription_item(str(item.value["topic_id"]), group): item.key.sort for item in page}
-        found += [wanted[key] for key in context.read_items([*wanted])]
-        if len(page) < limits.LIST_MAX:
-            break
-        after = page[-1].key.sort
-    return found
+    topics = context.query_items(keys.TOPICS)
+    wanted = {keys.subscription_item(str(item.value["topic_id"]), group): item.key.sort for item in topics}
+    return [wanted[key] for key in context.read_items([*wanted])]

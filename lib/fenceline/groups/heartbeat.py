@@ -55,7 +55,8 @@ def heartbeat(context: Context, live: Live, group: str, beat: Heartbeat, princip
         UnknownMemberIdError, FencedMemberEpochError: The member is not in the group, or the epoch is not its own.
         InvalidRequestError: A join names no topics, or the report names what the member does not hold.
         UnsupportedAssignorError, UnreleasedInstanceIdError, GroupMaxSizeReachedError: The member cannot join so.
-        ContendedError, StoreUnavailableError: Nothing was changed.
+        ContendedError, StoreUnavailableError: The member is as it was. But a join may wait in its own item, so that
+            another join admits it; the same join again goes on from there.
         OutcomeUnknownError: The change may have been made; the same heartbeat again is right in either case.
     """
     request = _Request(context, live, group, beat, principal)

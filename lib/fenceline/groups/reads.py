@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fenceline import limits
 from fenceline.format import keys
 from fenceline.groups.group_item import GroupItem, GroupTopic, Subscriber
 from fenceline.groups.member_item import MemberItem
 from fenceline.log import topic_item
 from fenceline.log.context import Context
-from fenceline.ports import Item, ItemKey
+from fenceline.ports import Item
 
 
 def group_and_member(context: Context, group: str, member_id: str) -> tuple[GroupItem | None, MemberItem | None]:
@@ -46,33 +45,8 @@ def only_member(context: Context, group: str, member_id: str) -> MemberItem | No
 
 def members(context: Context, group: str) -> dict[str, MemberItem]:
     """Return the members' items by their ids, also of those that wait to be admitted."""
-    found: dict[str, MemberItem] = {}
-    after = keys.MEMBER_SORT
-    while page := context.items.query(
-        keys.member_items(group), start_after=after, prefix=keys.MEMBER_SORT, limit=limits.LIST_MAX
-    ):
-        for one in map(MemberItem.from_item, page):
-            found[one.member_id] = one
-        if len(page) < limits.LIST_MAX:
-            break
-        after = page[-1].key.sort
-    return found
-
-
-def left_items(context: Context, group: str) -> list[tuple[ItemKey, int]]:
-    """Return the keys and versions of all items under the group: its members' items, and the chunks of a classic one.
-
-    Raises:
-        Unavailable: The item store could not be asked.
-    """
-    found: list[tuple[ItemKey, int]] = []
-    after = ""
-    while page := context.items.query(keys.member_items(group), start_after=after, limit=limits.LIST_MAX):
-        found += [(item.key, item.version) for item in page]
-        if len(page) < limits.LIST_MAX:
-            break
-        after = page[-1].key.sort
-    return found
+    found = context.query_items(keys.member_items(group), keys.MEMBER_SORT)
+    return {one.member_id: one for one in map(MemberItem.from_item, found)}
 
 
 def topics(context: Context, subscribers: Iterable[Subscriber]) -> dict[str, GroupTopic]:
@@ -88,22 +62,10 @@ def topics(context: Context, subscribers: Iterable[Subscriber]) -> dict[str, Gro
         prefixes.update(one.prefixes)
     found: dict[str, Item] = {}
     for prefix in sorted(prefixes):
-        found |= _beginning(context, prefix)
+        found |= {item.key.sort: item for item in context.query_items(keys.TOPICS, prefix)}
     left = sorted(name for name in names if name not in found)
     found |= {key.sort: item for key, item in context.read_items([keys.topic_item(name) for name in left]).items()}
     return _by_name(found)
-
-
-def _beginning(context: Context, prefix: str) -> dict[str, Item]:
-    """Return the items of the topics whose names begin with ``prefix``."""
-    found: dict[str, Item] = {}
-    after = ""
-    while page := context.items.query(keys.TOPICS, start_after=after, prefix=prefix, limit=limits.LIST_MAX):
-        found |= {item.key.sort: item for item in page}
-        if len(page) < limits.LIST_MAX:
-            break
-        after = page[-1].key.sort
-    return found
 
 
 def _by_name(found: Mapping[str, Item]) -> dict[str, GroupTopic]:

@@ -8,6 +8,8 @@ Not here: removals by heartbeats (``groups.heartbeat``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fenceline.format import keys
 from fenceline.groups import classic_removal, membership, reads, reconcile
 from fenceline.groups.group_item import GroupItem
@@ -37,16 +39,31 @@ def without_dead(context: Context, group: GroupItem) -> GroupItem:
         if one is None or reconcile.is_dead(one, group, now_ms):
             dead.append(member_id)
     for at in range(0, len(dead), _ENDED_MAX):
-        group = _without(context, group, {one: found.get(one) for one in dead[at : at + _ENDED_MAX]}, now_ms)
+        group = without(context, group, {one: found.get(one) for one in dead[at : at + _ENDED_MAX]})
     return group
 
 
-def _without(context: Context, group: GroupItem, dead: dict[str, MemberItem | None], now_ms: int) -> GroupItem:
-    left = {member_id: one for member_id, one in group.members.items() if member_id not in dead}
-    ended = [one for one in dead.values() if one is not None]
-    changed = membership.changed(group, now_ms, members=left, ended=ended)
+def without(context: Context, group: GroupItem, members: Mapping[str, MemberItem | None]) -> GroupItem:
+    """End members of a native group by one write, and return the group without them.
+
+    Args:
+        members: By their ids, their items as they were judged; ``None`` for a member that has none.
+
+    Raises:
+        VersionMoved: The group or one of these members changed meanwhile. Nothing was changed.
+        Unavailable, NoAnswer: The item store failed.
+    """
+    left = {member_id: one for member_id, one in group.members.items() if member_id not in members}
+    ended = [one for one in members.values() if one is not None]
+    # The last topics of an empty group stay, so that people see what it read.
+    topics = {
+        name: topic
+        for name, topic in group.topics.items()
+        if not left or any(one.subscribes_to(name) for one in left.values())
+    }
+    changed = membership.changed(group, context.runtime.now_ms(), members=left, topics=topics, ended=ended)
     put = changed.put(context.runtime)
     gone: list[Change] = [Delete(one.key, one.version or 0) for one in ended]
-    gone += [Check(keys.member_item(group.group, member_id), None) for member_id, one in dead.items() if one is None]
+    gone += [Check(keys.member_item(group.group, member_id), None) for member_id, one in members.items() if one is None]
     context.items.write([put, *gone])
     return changed.written(put)

@@ -122,6 +122,21 @@ class Context:
             found |= page
         return found
 
+    def query_items(self, partition: str, prefix: str = "") -> list[Item]:
+        """Return all items of a partition key whose sort keys begin with ``prefix``, in order.
+
+        Raises:
+            Unavailable: The item store could not be asked.
+        """
+        found: list[Item] = []
+        after = ""
+        while page := self.items.query(partition, start_after=after, prefix=prefix, limit=limits.LIST_MAX):
+            found += page
+            after = page[-1].key.sort
+            if len(page) < limits.LIST_MAX:
+                break
+        return found
+
     def instant(self) -> Instant:
         """Return this moment."""
         return Instant(self.runtime.now_ms(), self.runtime.monotonic_ms(), self.events.latest_ms)

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fenceline import limits
 from fenceline.format import keys
 from fenceline.format.partitioner import COORDINATOR_SHARDS
 from fenceline.groups import reads
 from fenceline.groups.member_item import Place
 from fenceline.log.context import Context
-from fenceline.ports import Item
 
 
 def group_findings(context: Context) -> Mapping[Place, Sequence[str]]:
@@ -51,14 +49,7 @@ def _findings(context: Context, name: str) -> Iterator[tuple[Place, str]]:
 def _names(context: Context) -> set[str]:
     found: set[str] = set()
     for shard in range(COORDINATOR_SHARDS):
-        found |= {item.key.sort for item in _all(context, keys.groups_of(shard))}
-    for topic in _all(context, keys.TOPICS):
-        found |= {item.key.sort for item in _all(context, keys.subscription_items(str(topic.value["topic_id"])))}
+        found |= {item.key.sort for item in context.query_items(keys.groups_of(shard))}
+    for topic in context.query_items(keys.TOPICS):
+        found |= {item.key.sort for item in context.query_items(keys.subscription_items(str(topic.value["topic_id"])))}
     return found
-
-
-def _all(context: Context, partition: str) -> Iterator[Item]:
-    after = ""
-    while page := context.items.query(partition, start_after=after, limit=limits.LIST_MAX):
-        yield from page
-        after = page[-1].key.sort

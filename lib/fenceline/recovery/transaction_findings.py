@@ -19,7 +19,6 @@ from fenceline.log.replay import Replay
 from fenceline.log.state import OngoingTransaction
 from fenceline.model.topic import Topic
 from fenceline.ports import Item, ItemKey, NotFound
-from fenceline.subscriptions.cursor_store import query
 from fenceline.subscriptions.items import cursor_from_value, subscription_from_item
 from fenceline.transactions.hanging import FoundProducerId, find, is_hanging, is_named
 from fenceline.transactions.item import TransactionItem
@@ -90,7 +89,9 @@ class _Pending(NamedTuple):
 
 
 def _pending(context: Context, topic: Topic, partition: int) -> Iterator[str]:
-    subscriptions = [subscription_from_item(item) for item in query(context, keys.subscription_items(topic.topic_id))]
+    subscriptions = [
+        subscription_from_item(item) for item in context.query_items(keys.subscription_items(topic.topic_id))
+    ]
     cursors = {
         keys.cursor_item(one.name, topic.topic_id, one.subscription_id, partition): one.name for one in subscriptions
     }

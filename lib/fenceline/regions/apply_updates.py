@@ -134,7 +134,7 @@ class _Room:
     def claim(self, region: str) -> bool:
         """Take the room of one subscription; return ``False`` if there is none."""
         if self._made is None:
-            items = cursor_store.query(self._job.context, keys.subscription_items(self._job.partition.topic_id))
+            items = self._job.context.query_items(keys.subscription_items(self._job.partition.topic_id))
             known = (subscription_from_item(item).heard for item in items)
             self._made = Counter(heard.region for heard in known if heard is not None)
         self._made[region] += 1

@@ -96,7 +96,7 @@ def find(job: PartitionJob) -> Due:
 
 
 def _replicated(job: PartitionJob) -> list[SubscriptionItem]:
-    items = cursor_store.query(job.context, keys.subscription_items(job.partition.topic_id))
+    items = job.context.query_items(keys.subscription_items(job.partition.topic_id))
     return [one for one in map(subscription_from_item, items) if one.replicate_subscription_state]
 
 

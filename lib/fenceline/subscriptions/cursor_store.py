@@ -114,18 +114,6 @@ def read_each(context: Context, places: Sequence[StoredCursor]) -> list[StoredCu
     raise VersionMoved(wanted[-1].key)
 
 
-def query(context: Context, partition: str) -> list[Item]:
-    """Return all items of a partition key, in order."""
-    found: list[Item] = []
-    after = ""
-    while page := context.items.query(partition, start_after=after, limit=limits.LIST_MAX):
-        found += page
-        after = page[-1].key.sort
-        if len(page) < limits.LIST_MAX:
-            break
-    return found
-
-
 def _stored(empty: StoredCursor, item: Item, chunk_items: Sequence[Item]) -> StoredCursor:
     chunks = [
         Chunk(chunk.key.sort.split("/")[1], unpack(bytes(chunk.value["ranges"])), chunk.version)  # type: ignore[arg-type]

@@ -22,7 +22,6 @@ from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items
 from fenceline.ports import Delete, Put, VersionMoved
-from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.items import subscription_from_item
 from fenceline.subscriptions.lifecycle import delete_cursors, end
 
@@ -34,7 +33,7 @@ def collect_unowned(context: Context, topic_id: str, *, now_ms: int, budget: Bud
         VersionMoved: Another process changed a note at the same time.
         Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
-    for note in cursor_store.query(context, keys.unowned_items(topic_id)):
+    for note in context.query_items(keys.unowned_items(topic_id)):
         if budget.is_over():
             return
         if now_ms - int(str(note.value["since"])) < limits.UNOWNED_MS:
@@ -53,7 +52,7 @@ def expire_heard(context: Context, topic_id: str, *, now_ms: int, budget: Budget
     Raises:
         Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
-    for item in cursor_store.query(context, keys.subscription_items(topic_id)):
+    for item in context.query_items(keys.subscription_items(topic_id)):
         if budget.is_over():
             return
         found = subscription_from_item(item)
@@ -70,12 +69,12 @@ def collect_subscriptions(context: Context, topic_id: str, budget: Budget) -> bo
     Raises:
         Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
-    for note in cursor_store.query(context, keys.unowned_items(topic_id)):
+    for note in context.query_items(keys.unowned_items(topic_id)):
         if not delete_cursors(context, topic_id, note.key.sort, str(note.value["name"]), budget):
             return False
         if not delete_items(context, [note], budget):
             return False
-    for item in cursor_store.query(context, keys.subscription_items(topic_id)):
+    for item in context.query_items(keys.subscription_items(topic_id)):
         found = subscription_from_item(item)
         if not delete_cursors(context, topic_id, found.subscription_id, found.name, budget):
             return False

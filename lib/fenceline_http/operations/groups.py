@@ -56,7 +56,7 @@ def _prefix(value: Any, field: str) -> str:
 def label(value: Any, field: str) -> str:
     text = TEXT.of_json(value, field)
     if not is_client_name(text):
-        refuse(field, f"text of 1 to {limits.MEMBER_LABEL_BYTES_MAX} bytes without control characters")
+        refuse(field, f"text of 1 to {limits.CLIENT_NAME_BYTES_MAX} bytes without control characters")
     return text
 
 
