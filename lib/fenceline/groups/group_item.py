@@ -31,6 +31,12 @@ class Subscriber(NamedTuple):
     rack: str | None
     rebalance_timeout_ms: int
 
+    @classmethod
+    def of(cls, stored: Sequence[Any]) -> Subscriber:
+        """Return a member as its group's item has it, or its own item while it waits."""
+        instance_id, client_name, client_host, topics, prefixes, rack, timeout_ms = stored
+        return cls(instance_id, client_name, client_host, tuple(topics), tuple(prefixes), rack, timeout_ms)
+
     def subscribes_to(self, topic: str) -> bool:
         return topic in self.topics or any(topic.startswith(prefix) for prefix in self.prefixes)
 
@@ -124,7 +130,7 @@ class GroupItem:
             type=value["type"],
             epoch=value["epoch"],
             assignor=value["assignor"],
-            members={member_id: _subscriber(one) for member_id, one in value["members"].items()},
+            members={member_id: Subscriber.of(one) for member_id, one in value["members"].items()},
             topics={name: GroupTopic(*one) for name, one in value["topics"].items()},
             target={
                 topic_id: tuple(member_of[number] for number in unpack(bytes(row)))
@@ -146,8 +152,3 @@ class GroupItem:
     def written(self, put: Put) -> GroupItem:
         """Return the group as ``put`` has stored it."""
         return replace(self, version=put.version)
-
-
-def _subscriber(one: Sequence[Any]) -> Subscriber:
-    instance_id, client_name, client_host, topics, prefixes, rack, rebalance_timeout_ms = one
-    return Subscriber(instance_id, client_name, client_host, tuple(topics), tuple(prefixes), rack, rebalance_timeout_ms)

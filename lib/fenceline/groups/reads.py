@@ -68,6 +68,15 @@ def topics(context: Context, subscribers: Iterable[Subscriber]) -> dict[str, Gro
     return _by_name(found)
 
 
+def gone_topics(context: Context, group: GroupItem, member: MemberItem) -> frozenset[str]:
+    """Return the ids of the topics that no longer exist, of what the member is asked for."""
+    known = {topic.topic_id for topic in group.topics.values()}
+    unknown = {topic_id: member.names[topic_id] for topic_id, _ in member.asked if topic_id not in known}
+    found = context.read_items([keys.topic_item(name) for name in dict.fromkeys(unknown.values())])
+    alive = {item.value["topic_id"] for item in found.values() if not item.value["is_going"]}
+    return frozenset(unknown.keys() - alive)
+
+
 def _by_name(found: Mapping[str, Item]) -> dict[str, GroupTopic]:
     items = {name: topic_item.topic_from_item(item) for name, item in sorted(found.items())}
     return {

@@ -63,7 +63,14 @@ def without(context: Context, group: GroupItem, members: Mapping[str, MemberItem
     }
     changed = membership.changed(group, context.runtime.now_ms(), members=left, topics=topics, ended=ended)
     put = changed.put(context.runtime)
-    gone: list[Change] = [Delete(one.key, one.version or 0) for one in ended]
-    gone += [Check(keys.member_item(group.group, member_id), None) for member_id, one in members.items() if one is None]
-    context.items.write([put, *gone])
+    context.items.write([put, *endings(group.group, members)])
     return changed.written(put)
+
+
+def endings(group: str, members: Mapping[str, MemberItem | None]) -> list[Change]:
+    """Return what the write that takes members out of a group does with their items; ``members`` as of ``without``."""
+    # model: Groups, "a removal on the member's version"
+    # model: Groups, "a removal deletes the item"
+    changes: list[Change] = [Delete(one.key, one.version or 0) for one in members.values() if one is not None]
+    changes += [Check(keys.member_item(group, member_id), None) for member_id, one in members.items() if one is None]
+    return changes

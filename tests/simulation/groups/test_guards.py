@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.groups import heartbeat, member_guard, membership, reads, reconcile, removal
+from fenceline.groups import heartbeat_plan, member_guard, membership, reads, reconcile, removal
 from fenceline.groups.heartbeat import _Request
 from fenceline.groups.member_item import MemberItem
 from fenceline.groups.membership import Standing
@@ -215,7 +215,11 @@ def removes_a_member_on_any_version(patch: Patch) -> None:
 
     def write(self: _Request, plan: Any, before: MemberItem, after: MemberItem, *, is_taking: bool) -> None:
         now = reads.members(self._context, self._group)
-        plan.ended = [replace(one, version=now[one.member_id].version) for one in plan.ended if one.member_id in now]
+        plan.ended = {
+            member_id: one and replace(one, version=now[member_id].version)
+            for member_id, one in plan.ended.items()
+            if one is None or member_id in now
+        }
         written(self, plan, before, after, is_taking=is_taking)
 
     patch.setattr(_Request, "_write", write)
@@ -227,7 +231,7 @@ def removes_a_member_and_leaves_its_item(patch: Patch) -> None:
     written = _Request._write
 
     def write(self: _Request, plan: Any, before: MemberItem, after: MemberItem, *, is_taking: bool) -> None:
-        plan.ended = []
+        plan.ended = {}
         written(self, plan, before, after, is_taking=is_taking)
 
     patch.setattr(_Request, "_write", write)
@@ -242,7 +246,7 @@ def ends_a_member_without_lifting_the_epoch(patch: Patch) -> None:
         return changed(group, now_ms, **{**more, "ended": ()})
 
     patch.setattr(membership, "changed", unlifted)
-    for module in (heartbeat, removal):
+    for module in (heartbeat_plan, removal):
         assert module.membership is membership
 
 
