@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "offsets": ("topics.partitions", "Show where each partition of a topic begins and ends."),
     "trim": ("topics.partitions", "Delete every record of a partition below an offset."),
     "subscription": ("subscriptions", "Create, list, seek and delete subscriptions."),
-    "group": ("groups", "List, show, reset and delete consumer groups."),
+    "group": ("groups.command", "List, show, reset and delete consumer groups."),
     "regions": ("regions", "List, suspend and resume the other regions of a topic."),
     "replication": ("replication", "Show how far regions are with a topic; snapshots and gaps."),
     "failover": ("failover.command", "Move a subscription to another region."),

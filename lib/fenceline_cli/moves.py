@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
+import typer
+
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline_cli.output import print_json, print_rows
 from fenceline_cli.positions import Position, records_between
@@ -32,10 +34,6 @@ class Move:
     to_offset: int
     skipped: int
     repeated: int
-
-    @property
-    def changes_anything(self) -> bool:
-        return bool(self.skipped or self.repeated)
 
 
 def move_of(client: Client, topic: str, cursor: Cursor, position: Position) -> Move:
@@ -72,3 +70,20 @@ def show_moves(moves: Sequence[Move], *, as_json: bool) -> None:
         return
     columns = tuple(field.name for field in fields(Move))
     print_rows(columns, [astuple(move) for move in moves])
+
+
+def totals(moves: Sequence[Move]) -> tuple[int, int]:
+    """Return how many records are skipped, and how many come again."""
+    return sum(move.skipped for move in moves), sum(move.repeated for move in moves)
+
+
+def carry_out(
+    client: Client, topic: str, name: str, moves: Sequence[Move], done: str, mark_name: str, *, as_json: bool
+) -> None:
+    """Move the marks of a subscription, and print each under ``mark_name``; ``done`` is the line's first word."""
+    marks = {move.partition: client.seek(topic, name, move.partition, offset=move.to_offset) for move in moves}
+    if as_json:
+        print_json([{"partition": number, mark_name: mark} for number, mark in marks.items()])
+        return
+    for number, mark in marks.items():
+        typer.echo(f"{done} {name} on {topic}/{number} {mark_name}={mark}")

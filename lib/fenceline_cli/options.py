@@ -50,6 +50,10 @@ Session = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs; errors, too.")]
 IsSure = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+OnePartition = Annotated[int | None, typer.Option(min=0, help="Move only this partition; left out, all.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Move nothing: show how many records would be skipped, or come again.")
+]
 
 # Copies of the client's own types, because importing them would load the client only to show help.
 InitialPosition = Literal["latest", "earliest"]

@@ -11,7 +11,7 @@ import pytest
 
 from fenceline.model.group import GroupMember, HeldPartition, HeldTopic
 from fenceline.model.record import Record
-from fenceline_cli.commands.groups import _lease, _partition_rows, _tell_skew
+from fenceline_cli.commands.groups.rows import lease, partition_rows, tell_skew
 from tests.support.patience import wait_until
 from tests.support.results import error_line, lines
 
@@ -210,7 +210,7 @@ def member(**more):
 
 
 def test_a_lease_beyond_now_and_its_time_out_names_the_clock(capsys):
-    _tell_skew([member(member_id="a"), member(member_id="b", expires_at=3_650_000)], 5_000)
+    tell_skew([member(member_id="a"), member(member_id="b", expires_at=3_650_000)], 5_000)
     assert capsys.readouterr().err.startswith("a clock is wrong: the lease of b ends 3600s later than now")
 
 
@@ -219,10 +219,10 @@ def test_a_lease_beyond_now_and_its_time_out_names_the_clock(capsys):
     [({}, "45s left"), ({"is_away": True}, "away, 45s left"), ({"expires_at": 3_000}, "over for 2s")],
 )
 def test_a_lease_is_shown_by_what_is_left_of_it(more, shown):
-    assert _lease(member(**more), 5_000) == shown
+    assert lease(member(**more), 5_000) == shown
 
 
 def test_a_partition_that_nobody_has_is_shown_with_its_lag():
     held = [HeldTopic("t", "id", [HeldPartition(1, 4, 7)])]
-    rows = _partition_rows([member(partitions=held)], {("t", 0): (0, 5), ("t", 1): (8, 2)})
+    rows = partition_rows([member(partitions=held)], {("t", 0): (0, 5), ("t", 1): (8, 2)})
     assert rows == [["t", 0, 0, 5, None, None, None, None], ["t", 1, 8, 2, "m", 4, 7, None]]

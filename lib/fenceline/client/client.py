@@ -20,7 +20,8 @@ from fenceline.format.partitioner import partition_of
 from fenceline.model.kinds import AccessMode, Isolation
 
 if TYPE_CHECKING:
-    from fenceline.client.consumer.consumer import Commit, Consumer, OnPartitions
+    from fenceline.client.consumer.consumer import Consumer
+    from fenceline.client.consumer.share import Commit, OnPartitions
     from fenceline.client.owner import Owner, Resources
     from fenceline.client.producer import Producer
     from fenceline.client.reader import Reader, Start
@@ -406,9 +407,10 @@ class Client(ApiClient):
             InconsistentGroupProtocolError: The group's members speak Kafka's classic protocol.
             GroupMaxSizeReachedError: The group has as many members, or partitions, as a group can have.
         """
-        from fenceline.client.consumer.consumer import Consumer, Options
+        from fenceline.client.consumer.consumer import Consumer
         from fenceline.client.consumer.heartbeats import Joining
         from fenceline.client.consumer.reads import ReadOptions
+        from fenceline.client.consumer.share import Options
 
         joining = Joining(
             group,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, check_here, public, refuse
+from fenceline.client.ends import end_of
 from fenceline.client.following import IDLE_DELAY_MS, MAX_DELAY_MS, Following
 from fenceline.client.poller import Answer, Poller
 from fenceline.client.poller import Requests as PollerRequests
@@ -27,7 +28,7 @@ from fenceline.client.topic_watch import NewPartitions
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
 from fenceline.model.kinds import Isolation
-from fenceline.model.results import BatchPage, Bounds, Page
+from fenceline.model.results import BatchPage, Page
 
 if TYPE_CHECKING:
     from fenceline.model.table_order import Winners
@@ -228,7 +229,7 @@ class Reader:
 
     def _end(self, partition: int, page: BatchPage | Page) -> int:
         """Return where a reader that does not follow ends."""
-        end = self._ends.setdefault(partition, self._end_of(page.bounds))
+        end = self._ends.setdefault(partition, end_of(page.bounds, self._isolation))
         if isinstance(page, Page):
             # A newer view has the newest records of keys up to its own end, and not what they replaced.
             end = self._ends[partition] = max(end, page.compaction_horizon or 0)
@@ -298,11 +299,9 @@ class Reader:
             return {partition: start[partition] for partition in partitions}
         found = self._client.topic_offsets(self._topic, partitions)
         bounds = {partition: found[partition].bounds for partition in partitions}
-        return {n: at.log_start_offset if start == "earliest" else self._end_of(at) for n, at in bounds.items()}
-
-    def _end_of(self, bounds: Bounds) -> int:
-        """Return the offset after the last record that this reader may see by now."""
-        return bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
+        return {
+            n: at.log_start_offset if start == "earliest" else end_of(at, self._isolation) for n, at in bounds.items()
+        }
 
 
 def _records_from(body: bytes, start: int) -> list[StoredRecord]:

@@ -9,12 +9,14 @@ import typer
 
 from fenceline.model.subscription import Lag
 from fenceline_cli import positions
-from fenceline_cli.moves import move_of, show_moves
+from fenceline_cli.moves import carry_out, move_of, show_moves, totals
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
+    DryRun,
     InitialPosition,
     IsSure,
+    OnePartition,
     TopicName,
     Url,
     confirm,
@@ -186,10 +188,8 @@ def seek(
     topic: TopicName,
     name: Name,
     where: Annotated[str, typer.Argument(metavar="WHERE", help=f"{positions.HELP}.")],
-    partition: Annotated[int | None, typer.Option(min=0, help="Move only this partition; left out, all.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Move nothing: show how many records would be skipped, or come again.")
-    ] = False,
+    partition: OnePartition = None,
+    dry_run: DryRun = False,
     is_sure: IsSure = False,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
@@ -206,16 +206,11 @@ def seek(
         if dry_run:
             show_moves(moves, as_json=as_json)
             return
-        if any(move.changes_anything for move in moves):
-            what = f"{name} of {topic} skips {sum(move.skipped for move in moves)} records"
-            what = f"{what}, and gets {sum(move.repeated for move in moves)} again"
+        skipped, repeated = totals(moves)
+        if skipped or repeated:
+            what = f"{name} of {topic} skips {skipped} records, and gets {repeated} again"
             confirm(is_sure, f"Move it? {what[0].upper()}{what[1:]}.", f"{what} (--dry-run shows which)")
-        marks = {move.partition: client.seek(topic, name, move.partition, offset=move.to_offset) for move in moves}
-    if as_json:
-        print_json([{"partition": number, "mark_delete_offset": mark} for number, mark in marks.items()])
-        return
-    for number, mark in marks.items():
-        typer.echo(f"moved {name} on {topic}/{number} mark_delete_offset={mark}")
+        carry_out(client, topic, name, moves, "moved", "mark_delete_offset", as_json=as_json)
 
 
 @app.command(epilog="Example: fenceline subscription delete orders billing --yes")

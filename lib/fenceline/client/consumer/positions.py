@@ -57,9 +57,6 @@ class Positions:
             progress.done = progress.handed_out
             self._in_hand = None
 
-    def place_of(self, topic: str, partition: int) -> Place | None:
-        return next((one for one in self._by_place if (one.topic, one.partition) == (topic, partition)), None)
-
     def due(self, *, with_record_in_hand: bool = False) -> Mapping[Place, int]:
         """Return the offsets to commit: of what is done, or of all that was handed out."""
         due: dict[Place, int] = {}

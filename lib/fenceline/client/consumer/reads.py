@@ -9,20 +9,24 @@ Not here: the pace and the threads (``following``, ``poller``, ``prefetch``), an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fenceline import errors
 from fenceline.client.api import ApiClient
 from fenceline.client.consumer.member import Place
+from fenceline.client.ends import Ends
 from fenceline.client.following import Following
 from fenceline.client.poller import Answer, Poller
 from fenceline.client.poller import Requests as PollerRequests
 from fenceline.client.prefetch import Fetching
 from fenceline.model.kinds import Isolation
 from fenceline.model.requests import PollPosition
-from fenceline.model.results import Page
+from fenceline.model.results import Page, ReadRecord
 
+_AGAIN_MS = 500  # after a page that was refused
+_ANSWER_MS = 100  # between two looks for the answer of a heartbeat that a page waits for
 HOLD_MS = 2_000  # for which one poll is held back: a partition that is begun meanwhile waits as long
 
 
@@ -38,11 +42,31 @@ class ReadOptions:
     idle_delay_ms: int
 
 
+class Rest(NamedTuple):
+    """What the program has not seen yet of a page, and the position after the page."""
+
+    place: Place
+    records: Iterator[ReadRecord]
+    position: int
+
+
+class _Refused(NamedTuple):
+    """A page to ask for again, once so many heartbeats were answered, and at this time."""
+
+    place: Place
+    position: int | None
+    answers: int
+    at_ms: int
+
+
 class Reads:
     """Pages of partitions, each time that one is begun under a number of its own.
 
     Args:
         member: Returns the member id and the member epoch to read as.
+
+    Attributes:
+        rest: The end of a page that the program reads.
     """
 
     def __init__(
@@ -55,6 +79,9 @@ class Reads:
         self._next_number = 0
         self._places: dict[int, Place] = {}
         self._number_of: dict[Place, int] = {}
+        self.rest: Rest | None = None
+        self._ends: Ends[Place] = Ends((), options.isolation, is_following=options.is_following)
+        self._refused: list[_Refused] = []
         self._fetching: Poller[int, int | None, Page] | Fetching[int | None, Page]
         if options.is_following:
             pace: Following[int, int | None] = Following(
@@ -67,20 +94,55 @@ class Reads:
         else:
             self._fetching = Fetching(self._read, 0, is_following=False)
 
-    def begin(self, places: Iterable[Place]) -> None:
+    @property
+    def is_over(self) -> bool:
+        """True if a consumer that does not follow has read all of its partitions."""
+        return not self._options.is_following and not self._ends.open
+
+    def begin(self, places: Sequence[Place]) -> None:
         """Read partitions from what the group has committed."""
+        self._ends.begin(places)
         for place in places:
             number, self._next_number = self._next_number, self._next_number + 1
             self._places[number], self._number_of[place] = place, number
             self._fetching.add(number, None)
 
-    def drop(self, places: Iterable[Place]) -> None:
+    def drop(self, places: Sequence[Place]) -> None:
         """Read partitions no further, and forget what was read of them."""
+        self._ends.drop(places)
+        gone = {*places}
+        self._refused = [one for one in self._refused if one.place not in gone]
+        if self.rest is not None and self.rest.place in gone:
+            self.rest = None
         for place in places:
             number = self._number_of.pop(place, -1)
             self._places.pop(number, None)
             if isinstance(self._fetching, Poller):
                 self._fetching.drop(number)
+
+    def took(self, place: Place, page: Page) -> None:
+        """Show a page, and read on after it unless that was the end."""
+        if self._ends.goes_on(place, page):
+            self.want(place, page.position)  # fetched during this page's use
+        if page.records:
+            self.rest = Rest(place, iter(page.records), page.position)
+
+    def put_off(self, place: Place, position: int | None, answers: int, now_ms: int) -> None:
+        """Ask for a page that was refused again later, once so many heartbeats were answered."""
+        self._refused.append(_Refused(place, position, answers, now_ms + _AGAIN_MS))
+
+    def go_on(self, now_ms: int, answers: int) -> None:
+        """Ask for what was put off, where that is due; so many heartbeats were answered."""
+        refused, self._refused = self._refused, []
+        for one in refused:
+            if now_ms >= one.at_ms and answers >= one.answers:
+                self.want(one.place, one.position)
+            else:
+                self._refused.append(one._replace(at_ms=max(one.at_ms, now_ms + _ANSWER_MS)))
+
+    def due_ms(self) -> Iterator[int]:
+        """Yield when each page that was put off is due."""
+        return (one.at_ms for one in self._refused)
 
     def want(self, place: Place, position: int | None) -> None:
         """Read a partition on, unless it was dropped."""

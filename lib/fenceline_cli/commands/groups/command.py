@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fenceline.errors import GroupIdNotFoundError, UnknownSubscriptionError, UnknownTopicOrPartitionError
+from fenceline.errors import GroupIdNotFoundError, UnknownSubscriptionError
 from fenceline_cli import positions
-from fenceline_cli.moves import move_of, show_moves
-from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, can_answer, confirm, connect
-from fenceline_cli.output import CommandError, print_json, print_rows, utc
+from fenceline_cli.commands.groups.rows import lags_of, marks_of, print_members, print_partitions, shown_lag
+from fenceline_cli.moves import carry_out, move_of, show_moves, totals
+from fenceline_cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    DryRun,
+    IsSure,
+    OnePartition,
+    TopicName,
+    Url,
+    can_answer,
+    chosen_partitions,
+    confirm,
+    connect,
+)
+from fenceline_cli.output import CommandError, print_json, print_rows
 
 if TYPE_CHECKING:
     from fenceline.client import Client
-    from fenceline.model.group import GroupMember, GroupPage
 
 app = typer.Typer(
     name="group",
@@ -33,9 +44,6 @@ Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again each second; Ctrl-C ends it.")]
 
 LIST_COLUMNS = ("group", "type", "state", "members", "epoch", "topics")
-MEMBER_COLUMNS = ("member_id", "instance_id", "client_name", "client_host", "member_epoch", "lease", "partitions")
-PARTITION_COLUMNS = ("topic", "partition", "committed", "lag", "member", "since", "token", "moves_to")
-_SKEW_MS = 1_000  # that two clocks may differ by without being called wrong
 
 
 @app.command(
@@ -56,14 +64,14 @@ def list_groups(
     """
     with connect(url) as client:
         found = client.groups(prefix=prefix, state=state)
-        lags = _lags(client) if lag else {}
+        lags = lags_of(client) if lag else {}
     if as_json:
         print_json([{**asdict(one), **({"lag": lags.get(one.group, 0)} if lag else {})} for one in found])
         return
     rows: list[tuple[object, ...]] = []
     for one in found:
         row = (one.group, one.type, one.state, one.member_count, one.epoch, ",".join(one.topics))
-        rows.append((*row, _shown(lags.get(one.group, 0))) if lag else row)
+        rows.append((*row, shown_lag(lags.get(one.group, 0))) if lag else row)
     print_rows((*LIST_COLUMNS, "lag") if lag else LIST_COLUMNS, rows)
 
 
@@ -79,12 +87,9 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
     names it.
     """
     with connect(url) as client:
-        while True:
+        for _ in _looks(watch):
             page = client.group(group)
-            _show(page, _marks(client, group, page.group.topics), as_json=as_json, is_again=watch)
-            if not watch:
-                return
-            time.sleep(1)
+            print_partitions(page, marks_of(client, group, page.group.topics), as_json=as_json, is_again=watch)
 
 
 @app.command(epilog="Example: fenceline group members billing --json")
@@ -94,17 +99,8 @@ def members(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url
     A member is removed one second after its lease. A static member that is away keeps its partitions until then.
     """
     with connect(url) as client:
-        while True:
-            page, now_ms = client.group(group), _now_ms()
-            if as_json:
-                print_json([asdict(one) for one in page.members])
-            else:
-                _clear(watch)
-                print_rows(MEMBER_COLUMNS, [_member_row(one, now_ms) for one in page.members])
-                _tell_skew(page.members, now_ms)
-            if not watch:
-                return
-            time.sleep(1)
+        for _ in _looks(watch):
+            print_members(client.group(group).members, as_json=as_json, is_again=watch)
 
 
 @app.command(
@@ -116,10 +112,8 @@ def reset(
     group: Name,
     topic: TopicName,
     to: Annotated[str, typer.Option("--to", metavar="WHERE", help=f"{positions.HELP}.", show_default=False)],
-    partition: Annotated[int | None, typer.Option(min=0, help="Move only this partition; left out, all.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Move nothing: show how many records would be skipped, or come again.")
-    ] = False,
+    partition: OnePartition = None,
+    dry_run: DryRun = False,
     is_sure: IsSure = False,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
@@ -132,31 +126,25 @@ def reset(
     with connect(url) as client:
         _refuse_members(client, group)
         try:
-            cursors = client.subscription(topic, group).partitions
+            cursors = {one.partition: one for one in client.subscription(topic, group).partitions}
         except UnknownSubscriptionError as error:
             raise CommandError(
                 f"the group {group} has never read {topic}, so it has no offsets there; "
                 f"'fenceline subscription create {topic} {group} --from WHERE' makes them"
             ) from error
-        chosen = [one for one in cursors if partition in (None, one.partition)]
-        if not chosen:
-            raise CommandError(f"topic {topic} has no partition {partition}; it has 0 to {len(cursors) - 1}")
-        moves = [move_of(client, topic, one, position) for one in chosen]
+        moves = [
+            move_of(client, topic, cursors[n], position) for n in chosen_partitions(topic, len(cursors), partition)
+        ]
         if dry_run:
             show_moves(moves, as_json=as_json)
             return
-        if any(move.changes_anything for move in moves):
+        skipped, repeated = totals(moves)
+        if skipped or repeated:
             if can_answer() and not (is_sure or as_json):
                 show_moves(moves, as_json=False)
-            skipped, repeated = sum(move.skipped for move in moves), sum(move.repeated for move in moves)
             what = f"{group} skips {skipped} records of {topic}, and gets {repeated} again"
             confirm(is_sure, f"Reset it? {what}.", f"{what} (--dry-run shows which)")
-        marks = {move.partition: client.seek(topic, group, move.partition, offset=move.to_offset) for move in moves}
-    if as_json:
-        print_json([{"partition": number, "offset": mark} for number, mark in marks.items()])
-        return
-    for number, mark in marks.items():
-        typer.echo(f"reset {group} on {topic}/{number} offset={mark}")
+        carry_out(client, topic, group, moves, "reset", "offset", as_json=as_json)
 
 
 @app.command(epilog="Example: fenceline group remove billing 7d1c2f0e-5b3a-4c55-9a0e-1f2b3c4d5e6f")
@@ -221,115 +209,9 @@ def _refuse_members(client: Client, group: str) -> None:
         )
 
 
-Marks = Mapping[tuple[str, int], tuple[int, int]]
-
-
-def _marks(client: Client, group: str, topics: Sequence[str]) -> Marks:
-    """Return the offset that the group reads next in each partition, and how many records are left from there on.
-
-    Args:
-        topics: What its members read; the topics where it has committed something are added.
-    """
-    marks: dict[tuple[str, int], tuple[int, int]] = {}
-    for topic in sorted({*topics, *(one.topic for one in client.committed_offsets(group))}):
-        try:
-            found = client.subscription(topic, group).partitions
-        except (UnknownSubscriptionError, UnknownTopicOrPartitionError):
-            continue
-        marks.update(((topic, one.partition), (one.mark_delete_offset, one.backlog)) for one in found)
-    return marks
-
-
-def _lag(marks: Marks) -> int:
-    return sum(left for _, left in marks.values())
-
-
-def _lags(client: Client) -> Mapping[str, int | None]:
-    """Return the lag of each subscription's name over all topics; ``None`` where a topic has too many partitions."""
-    lags: dict[str, int | None] = {}
-    for one in client.lag():
-        name, before = one.subscription.name, lags.get(one.subscription.name, 0)
-        lags[name] = None if one.lag is None or before is None else before + one.lag.backlog
-    return lags
-
-
-def _shown(lag: int | None) -> int | str:
-    return "" if lag is None else lag
-
-
-def _show(page: GroupPage, marks: Marks, *, as_json: bool, is_again: bool) -> None:
-    rows = _partition_rows(page.members, marks)
-    if as_json:
-        partitions = [dict(zip(PARTITION_COLUMNS, row, strict=True)) for row in rows]
-        print_json({**asdict(page.group), "lag": _lag(marks), "partitions": partitions})
-        return
-    _clear(is_again)
-    entry, now_ms = page.group, _now_ms()
-    count = f"{entry.member_count} member{'' if entry.member_count == 1 else 's'}"
-    typer.echo(
-        f"{entry.group}: {entry.state}, {count}, lag {_lag(marks):,}, epoch {entry.epoch}, {entry.assignor}, "
-        f"changed {utc(entry.updated_at)}"
-    )
-    print_rows(PARTITION_COLUMNS, [["" if cell is None else cell for cell in row] for row in rows])
-    _tell_skew(page.members, now_ms)
-
-
-def _partition_rows(found: Sequence[GroupMember], marks: Marks) -> list[list[Any]]:
-    """Return a row for each partition: its member, and the next one where that is another."""
-    held = {
-        (topic.topic, one.partition): (member, one)
-        for member in found
-        for topic in member.partitions
-        for one in topic.partitions
-    }
-    target = {(topic.topic, number): one for one in found for topic in one.target for number in topic.partitions}
-    rows: list[list[Any]] = []
-    for place in sorted({*held, *target, *marks}):
-        holder, part = held.get(place, (None, None))
-        heir = target.get(place)
-        moves_to = None if heir is None or heir is holder else _called(heir)
-        since, token = (None, None) if part is None else (part.since, part.token)
-        who = None if holder is None else _called(holder)
-        rows.append([*place, *marks.get(place, (None, None)), who, since, token, moves_to])
-    return rows
-
-
-def _called(member: GroupMember) -> str:
-    return member.instance_id or member.client_name or member.member_id
-
-
-def _member_row(member: GroupMember, now_ms: int) -> list[object]:
-    held = {topic.topic: [one.partition for one in topic.partitions] for topic in member.partitions}
-    asked = {(topic.topic, number) for topic in member.asked for number in topic.partitions}
-    partitions = " ".join(
-        f"{topic}/{','.join(f'{n}?' if (topic, n) in asked else str(n) for n in numbers)}"
-        for topic, numbers in held.items()
-    )
-    name = (member.instance_id or "", member.client_name or "", member.client_host or "")
-    return [member.member_id, *name, member.member_epoch, _lease(member, now_ms), partitions]
-
-
-def _lease(member: GroupMember, now_ms: int) -> str:
-    left_ms = member.expires_at - now_ms
-    state = "away, " if member.is_away else ""
-    return f"{state}{left_ms / 1000:.0f}s left" if left_ms > 0 else f"{state}over for {-left_ms / 1000:.0f}s"
-
-
-def _tell_skew(found: Sequence[GroupMember], now_ms: int) -> None:
-    for one in found:
-        beyond_ms = one.expires_at - now_ms - one.session_timeout_ms
-        if beyond_ms > _SKEW_MS:
-            typer.echo(
-                f"a clock is wrong: the lease of {one.member_id} ends {beyond_ms / 1000:.0f}s later than now and its "
-                "session time-out; set the clock of this machine, or of the one that served the member",
-                err=True,
-            )
-
-
-def _clear(is_again: bool) -> None:
-    if is_again and sys.stdout.isatty():
-        typer.echo("\x1b[2J\x1b[H", nl=False)  # an empty screen, from its top
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _looks(is_again: bool) -> Iterator[None]:
+    """Yield once, or each second for ever."""
+    yield
+    while is_again:
+        time.sleep(1)
+        yield
