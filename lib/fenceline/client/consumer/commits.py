@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.consumer.heartbeats import Heartbeats
-from fenceline.client.consumer.member import Place
+from fenceline.client.consumer.places import Place
 from fenceline.client.consumer.positions import Positions, entries
 from fenceline.client.transport import log
 from fenceline.client.types import CommittedOffset
@@ -86,7 +86,7 @@ class Commits:
         for _ in range(_TRIES):
             with self._heart.lock:
                 member_id, epoch = self._member.member_id, self._member.epoch
-                held = {place: offset for place, offset in offsets.items() if place in self._member.working}
+                held = {place: offset for place, offset in offsets.items() if place in self._member.places.working}
             if is_strict and (lost := [place for place in offsets if place not in held]):
                 raise not_held(lost[0].topic, lost[0].partition)
             try:
@@ -117,7 +117,7 @@ class Commits:
         due = self._positions.due(with_record_in_hand=True)
         with self._heart.lock:
             member_id, epoch = self._member.member_id, self._member.epoch
-            lost = [*self._member.has_lost, *(place for place in due if place not in self._member.working)]
+            lost = [*self._member.places.lost, *(place for place in due if place not in self._member.places.working)]
         if lost:
             raise not_held(lost[0].topic, lost[0].partition)
         if due:

@@ -19,7 +19,7 @@ from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, check_here, public
 from fenceline.client.consumer.commits import OUTDATED, Commits
 from fenceline.client.consumer.heartbeats import Heartbeats, Joining
-from fenceline.client.consumer.member import Place
+from fenceline.client.consumer.places import Place
 from fenceline.client.consumer.positions import Positions, entries
 from fenceline.client.consumer.reads import Reads, Rest
 from fenceline.client.consumer.share import Options, Share
@@ -287,4 +287,4 @@ class Consumer:
             self._reads.close()
             self._heart.leave(is_coming_back=self._is_static)
             with self._heart.lock:
-                self._member.leave()
+                self._member.places.leave()

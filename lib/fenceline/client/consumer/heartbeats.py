@@ -178,14 +178,14 @@ class Heartbeats:
                 self._is_sending = False
                 self._changed.notify_all()
         with self.lock:
-            before, now_ms = self.member.changes_count, self._runtime.monotonic_ms()
+            before, now_ms = self.member.places.changes_count, self._runtime.monotonic_ms()
             if refusal is not None:
                 self._tell_refusal(refusal, now_ms)
                 self.member.refused(beat, refusal, now_ms)
             else:
                 self.member.answered(beat, membership, sent_ms, now_ms)
             self._changed.notify_all()
-            is_new = self.member.changes_count != before or self.member.is_settled or refusal is not None
+            is_new = self.member.places.changes_count != before or self.member.is_settled or refusal is not None
         if is_new:
             self._wake()
 
@@ -203,7 +203,7 @@ class Heartbeats:
                     left_ms,
                 )
                 member.unanswered(beat, now_ms)
-            is_lost = bool(member.has_lost)
+            is_lost = bool(member.places.lost)
         if is_lost:
             self._wake()
 

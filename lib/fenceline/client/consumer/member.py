@@ -1,11 +1,7 @@
 """A member of a group, as its client sees it: what to send to the service, and what its answers change.
 
-Rule: what the program works on (``working``) changes only when the program has learned of it. What the service shows
-(``shown``) changes with each answer. A partition that is worked on and no longer shown is to be given up, and a
-heartbeat reports it as stopped only once the program has stopped. One that is shown and not worked on is to be begun.
-
-- Each heartbeat that may release something reports the whole of ``working``. The report is made at the epoch of the
-  last answer, so it names everything that the program may have begun.
+Rule: each heartbeat that may release something reports the whole of what the program works on (``places``). The report
+is made at the epoch of the last answer, so it names everything that the program may have begun.
 
 - The lease is counted from before a heartbeat was sent, so that it ends here before it ends at the service. An answer
   leaves at least two thirds of it, because the service renews a lease once a third is spent.
@@ -18,11 +14,11 @@ There is no I/O, no lock, no clock and no thread here: times are arguments, in m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from fenceline import errors
+from fenceline.client.consumer.places import Changes, Place, Places
 from fenceline.model.group import Membership, NamedPartitions
 
 PATIENCE_MS = 5_000  # beyond a session time-out: for the lease of another member that has the instance id
@@ -32,21 +28,6 @@ _UNRELEASED_MS = 1_000
 _CONTENDED_MS = 250
 _YOUNG_MS = 3_000  # after its first answer, in which a member asks again after
 _YOUNG_INTERVAL_MS = 1_000
-
-
-class Place(NamedTuple):
-    """A partition of one incarnation of a topic."""
-
-    topic: str
-    topic_id: str
-    partition: int
-
-
-class Held(NamedTuple):
-    """How a member has a partition: since which of its epochs, and with which fencing token."""
-
-    since: int
-    token: int
 
 
 class Beat(NamedTuple):
@@ -63,21 +44,6 @@ class Beat(NamedTuple):
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What the program is to be told, in this order.
-
-    Attributes:
-        lost: Partitions that were taken away: their commits are refused.
-        revoked: Partitions that the service asks back: their commits are taken until they are reported as stopped.
-        assigned: Partitions to begin with.
-    """
-
-    lost: Sequence[Place] = ()
-    revoked: Sequence[Place] = ()
-    assigned: Sequence[Place] = ()
-
-
 class Member:
     """One program's membership, under one member id after the other.
 
@@ -90,8 +56,7 @@ class Member:
         is_settled: False while the service asks the member for a partition, or lets it wait for one.
         due_ms: When the next heartbeat is due.
         lease_until_ms: When the member stops by itself, unless an answer comes; ``None`` while it has no lease.
-        working: What the program works on.
-        changes_count: Rises whenever ``changes`` may have something new to say.
+        places: What the service shows to the member, and what the program works on.
         answers: How many heartbeats were answered or refused.
         failure: What ended the membership for good.
     """
@@ -109,12 +74,9 @@ class Member:
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._is_static = static
-        self._shown: Mapping[Place, Held] = {}
-        self._lost: dict[Place, None] = {}
         self._expires_at: int | None = None
         self._is_in_doubt = False  # an answer was lost since the last one
         self._was_in_doubt = False  # one was lost under this id, so a heartbeat may still be carried out late
-        self._asked_ms: int | None = None  # since when something is asked back
         self._unreleased_ms: int | None = None  # since when another member has the instance id
         self._young_until_ms: int | None = None  # None until an answer came under this id
         self.member_id = fresh_id()
@@ -122,8 +84,7 @@ class Member:
         self.is_settled = False
         self.due_ms = now_ms
         self.lease_until_ms: int | None = None
-        self.working: dict[Place, Held] = {}
-        self.changes_count = 0
+        self.places = Places()
         self.answers = 0
         self.failure: BaseException | None = None
 
@@ -134,7 +95,7 @@ class Member:
         self.lapse(now_ms)
         owned = None
         if self.epoch and (self._is_in_doubt or not self.is_settled):
-            owned = _by_topic(self.working)
+            owned = self.places.report()
         left_ms = self._session_timeout_ms if self.lease_until_ms is None else self.lease_until_ms - now_ms
         timeout_ms = max(min(self._session_timeout_ms // _TRIES_PER_TIMEOUT, left_ms), 1)
         return Beat(self.member_id, self.epoch, owned, timeout_ms)
@@ -158,7 +119,7 @@ class Member:
         self.epoch = membership.member_epoch
         self.is_settled = membership.is_settled
         self.due_ms = now_ms + self._interval_ms(membership, now_ms)
-        self._show(membership, now_ms)
+        self.places.show(membership, now_ms)
 
     def _interval_ms(self, membership: Membership, now_ms: int) -> int:
         """Return when to ask again: soon for a member that has just joined.
@@ -211,87 +172,35 @@ class Member:
         """Send the next heartbeat at once."""
         self.due_ms = min(self.due_ms, now_ms)
 
-    def lapse(self, now_ms: int) -> bool:
-        """Begin again if the lease is over by this clock; return whether it is."""
-        if self.lease_until_ms is None or now_ms < self.lease_until_ms:
-            return False
-        self._begin_again(now_ms)
-        return True
-
-    def leave(self) -> None:
-        """Have nothing any more: the program ended the membership."""
-        self.working = {}
-        self._shown = {}
-        self._lost = {}
+    def lapse(self, now_ms: int) -> None:
+        """Begin again if the lease is over by this clock."""
+        if self.lease_until_ms is not None and now_ms >= self.lease_until_ms:
+            self._begin_again(now_ms)
 
     # What the program asks
 
     @property
-    def has_lost(self) -> Sequence[Place]:
-        """What was taken away, and the program was not told yet."""
-        return [*self._lost]
-
-    @property
     def is_complete(self) -> bool:
         """True if the member works on all that the group has for it."""
-        return self.is_settled and not self._lost and self.working.keys() == self._shown.keys()
+        return self.is_settled and self.places.is_complete
 
     def changes(self, now_ms: int) -> Changes:
-        """Return what the program is to be told now. It calls ``told``, ``stopped`` and ``begun`` as it goes on."""
+        """Return what the program is to be told now."""
         self.lapse(now_ms)
-        return Changes(
-            sorted(self._lost),
-            sorted(self.working.keys() - self._shown.keys()),
-            sorted(self._shown.keys() - self.working.keys() - self._lost.keys()),
-        )
-
-    def told(self, lost: Iterable[Place]) -> None:
-        """Note that the program has stopped what was lost."""
-        for place in lost:
-            self._lost.pop(place, None)
-        self.changes_count += 1
+        return self.places.changes()
 
     def stopped(self, places: Iterable[Place], now_ms: int) -> None:
         """Note that the program has stopped what it was asked for; the next heartbeat says so, at once."""
-        for place in places:
-            self.working.pop(place, None)
-        if not self.working.keys() - self._shown.keys():
-            self._asked_ms = None
-        self.changes_count += 1
+        self.places.stopped(places)
         self.hurry(now_ms)
-
-    def begun(self, places: Iterable[Place]) -> Sequence[Place]:
-        """Note that the program begins with what is shown; return those that still are."""
-        fresh = [one for one in places if one in self._shown and one not in self.working and one not in self._lost]
-        self.working.update((one, self._shown[one]) for one in fresh)
-        return fresh
 
     def overdue_ms(self, now_ms: int) -> int:
         """Return for how long the program has kept what it was asked for, beyond the rebalance time-out; else 0."""
-        if self._asked_ms is None:
+        if self.places.asked_ms is None:
             return 0
-        return max(now_ms - self._asked_ms - self._rebalance_timeout_ms, 0)
+        return max(now_ms - self.places.asked_ms - self._rebalance_timeout_ms, 0)
 
     # Steps of both
-
-    def _show(self, membership: Membership, now_ms: int) -> None:
-        shown = {
-            Place(one.topic, one.topic_id, held.partition): Held(held.since, held.token)
-            for one in membership.partitions
-            for held in one.partitions
-        }
-        for place in [*self.working]:
-            if place in shown and shown[place].token != self.working[place].token:
-                self._lose([place])  # another member had it in between
-            elif place in shown:
-                self.working[place] = shown[place]
-        if shown.keys() != self._shown.keys() or self._lost:
-            self.changes_count += 1
-        self._shown = shown
-        if not self.working.keys() - shown.keys():
-            self._asked_ms = None
-        elif self._asked_ms is None:
-            self._asked_ms = now_ms
 
     def _may_wait(self, now_ms: int) -> bool:
         if not self._is_static:
@@ -307,24 +216,9 @@ class Member:
         self.due_ms = now_ms
 
     def _lose_all(self) -> None:
-        self._lose(self.working)
-        self._shown = {}
+        self.places.lose_all()
         self.epoch = 0
         self.is_settled = False
         self.lease_until_ms = None
         self._expires_at = None
         self._is_in_doubt = self._was_in_doubt = False
-        self._asked_ms = None
-        self.changes_count += 1
-
-    def _lose(self, places: Iterable[Place]) -> None:
-        for place in [*places]:
-            self._lost[place] = None
-            del self.working[place]
-
-
-def _by_topic(places: Iterable[Place]) -> Sequence[NamedPartitions]:
-    numbers: dict[tuple[str, str], list[int]] = {}
-    for topic, topic_id, partition in sorted(places):
-        numbers.setdefault((topic, topic_id), []).append(partition)
-    return [NamedPartitions(topic, topic_id, some) for (topic, topic_id), some in numbers.items()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fenceline.client.consumer.member import Place
+from fenceline.client.consumer.places import Place
 from fenceline.client.types import CommittedOffset
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fenceline import errors
 from fenceline.client.api import ApiClient
-from fenceline.client.consumer.member import Place
+from fenceline.client.consumer.places import Place
 from fenceline.client.ends import Ends
 from fenceline.client.following import Following
 from fenceline.client.poller import Answer, Poller

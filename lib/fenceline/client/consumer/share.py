@@ -15,7 +15,7 @@ from typing import Literal
 
 from fenceline.client.consumer.commits import Commits, not_held
 from fenceline.client.consumer.heartbeats import Heartbeats
-from fenceline.client.consumer.member import Held, Place
+from fenceline.client.consumer.places import Held, Place
 from fenceline.client.consumer.positions import Positions
 from fenceline.client.consumer.reads import ReadOptions, Reads
 from fenceline.model.transaction import TopicPartition
@@ -61,7 +61,7 @@ class Share:
     @property
     def partitions(self) -> Sequence[TopicPartition]:
         with self._heart.lock:
-            return _named(sorted(self._member.working))
+            return _named(sorted(self._member.places.working))
 
     def held(self, topic: str, partition: int) -> tuple[Place, Held]:
         """Return how the member has a partition.
@@ -70,7 +70,7 @@ class Share:
             StaleMemberEpochError: It does not have it.
         """
         with self._heart.lock:
-            for place, held in self._member.working.items():
+            for place, held in self._member.places.working.items():
                 if (place.topic, place.partition) == (topic, partition):
                     return place, held
         raise not_held(topic, partition)
@@ -80,7 +80,7 @@ class Share:
         member, now_ms = self._member, self._runtime.monotonic_ms()
         lease_until_ms = member.lease_until_ms
         return (
-            member.changes_count != self._seen
+            member.places.changes_count != self._seen
             or (lease_until_ms is not None and now_ms >= lease_until_ms)
             or self._commits.is_due(now_ms)
             or member.failure is not None
@@ -98,7 +98,7 @@ class Share:
     def _tell(self) -> bool:
         """Tell the program of one change, if there is any."""
         with self._heart.lock:
-            self._seen = self._member.changes_count
+            self._seen = self._member.places.changes_count
             changes = self._member.changes(self._runtime.monotonic_ms())
         if changes.lost:
             self._lose(changes.lost)
@@ -113,7 +113,7 @@ class Share:
     def _lose(self, places: Sequence[Place]) -> None:
         self._drop(places)
         with self._heart.lock:
-            self._member.told(places)
+            self._member.places.told(places)
         self._heart.hurry()
         if self._options.on_lost is not None:
             self._options.on_lost(_named(places))
@@ -133,7 +133,7 @@ class Share:
 
     def _take(self, places: Sequence[Place]) -> None:
         with self._heart.lock:
-            fresh = self._member.begun(places)
+            fresh = self._member.places.begun(places)
         self._begin(fresh)
         if fresh and self._options.on_assigned is not None:
             self._options.on_assigned(_named(fresh))
@@ -141,7 +141,7 @@ class Share:
     def begin_again(self) -> None:
         """Go back to what the group has committed."""
         with self._heart.lock:
-            places = [*self._member.working]
+            places = [*self._member.places.working]
         self._drop(places)
         self._begin(places)
 

@@ -130,7 +130,7 @@ def test_what_was_read_ahead_of_a_partition_that_is_asked_back_is_not_handed_out
         wait_until(lambda: first.records)
         in_hand = first.records[0]
         with worker(wire) as second:
-            wait_until(lambda: first.hear() and len(first.consumer._member._shown) == 2)
+            wait_until(lambda: first.hear() and len(first.consumer._member.places._shown) == 2)
             assert second.records == []  # the first has not stopped
             gate.set()
             wait_until(lambda: len(first.records) + len(second.records) == 40)

@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 
 from fenceline import errors
-from fenceline.client.consumer.member import PATIENCE_MS, Beat, Member, Place
+from fenceline.client.consumer.member import PATIENCE_MS, Beat, Member
+from fenceline.client.consumer.places import Place
 from fenceline.model.group import HeldPartition, HeldTopic, Membership, NamedPartitions
 
 TIMEOUT_MS = 45_000
@@ -47,13 +48,13 @@ def answer(one: Member, now_ms: int, epoch: int, partitions: Sequence[int], **mo
 def take_all(one: Member, now_ms: int) -> None:
     """Be a program that follows each change at once."""
     changes = one.changes(now_ms)
-    one.told(changes.lost)
+    one.places.told(changes.lost)
     one.stopped(changes.revoked, now_ms)
-    one.begun(changes.assigned)
+    one.places.begun(changes.assigned)
 
 
 def works(one: Member) -> list[int]:
-    return [each.partition for each in sorted(one.working)]
+    return [each.partition for each in sorted(one.places.working)]
 
 
 def joined(*partitions: int, static: bool = False) -> Member:
@@ -73,7 +74,7 @@ def test_a_join_says_nothing_of_partitions_and_the_answer_is_begun_when_the_prog
     assert beat == Beat("m1", 0, None, TIMEOUT_MS // 6)
     assert [each.partition for each in changes.assigned] == [0, 1]
     assert works(one) == []
-    assert one.begun(changes.assigned) == [place(0), place(1)]
+    assert one.places.begun(changes.assigned) == [place(0), place(1)]
     assert works(one) == [0, 1]
     assert one.is_complete
     assert one.due_ms == 1_000, "others that start with it wait for its next heartbeat"
@@ -135,7 +136,7 @@ def test_an_answer_that_comes_late_to_a_life_that_is_over_changes_nothing() -> N
     one = joined(0)
     late = one.beat(5_000)
 
-    assert one.lapse(TIMEOUT_MS)
+    one.lapse(TIMEOUT_MS)
     one.answered(late, shown("m1", 2, [0, 1]), 5_000, TIMEOUT_MS)
     one.refused(late, errors.NotAuthorizedError("late"), TIMEOUT_MS)
     one.unanswered(late, TIMEOUT_MS)
@@ -173,7 +174,7 @@ def test_what_was_lost_is_begun_again_only_after_the_program_was_told() -> None:
 
     answer(one, 5_001, 4, [0], since=4)
     before = one.changes(5_001)
-    one.told(before.lost)
+    one.places.told(before.lost)
 
     assert (before.lost, before.assigned) == ([place(0)], [])
     assert one.changes(5_001).assigned == [place(0)]
@@ -194,7 +195,7 @@ def test_a_join_again_keeps_what_is_worked_on_with_its_later_epoch() -> None:
     answer(one, 5_000, 3, [0], since=3)
 
     assert one.changes(5_000) == type(one.changes(5_000))([], [], [])
-    assert one.working[place(0)].since == 3
+    assert one.places.working[place(0)].since == 3
 
 
 def test_what_is_given_back_before_the_program_stopped_goes_on() -> None:
@@ -225,7 +226,7 @@ def test_a_partition_that_is_gone_again_before_the_program_took_it_is_not_begun(
 
     answer(one, 500, 2, [], settled=False)
 
-    assert one.begun(assigned) == []
+    assert one.places.begun(assigned) == []
     assert one.beat(1_000).owned == []
 
 
@@ -268,9 +269,9 @@ def test_a_member_whose_lease_is_over_by_its_own_clock_stops_and_begins_again(lo
             one.unanswered(beat, TIMEOUT_MS)
 
     assert works(one) == []
-    assert one.has_lost == [place(0)]
-    assert one.member_id == "m2"
-    assert not one.lapse(10 * TIMEOUT_MS)  # a member without a lease waits for its join
+    assert one.places.lost == [place(0)]
+    one.lapse(10 * TIMEOUT_MS)
+    assert one.member_id == "m2", "a member without a lease waits for its join"
 
 
 def test_no_try_outlasts_the_lease() -> None:
