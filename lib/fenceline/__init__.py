@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fenceline.client import subscribe_with_failover as subscribe_with_failover
     from fenceline.model.kinds import Isolation as Isolation
     from fenceline.model.record import Record as Record
+    from fenceline.model.requests import PollPosition as PollPosition
     from fenceline.model.results import Appended as Appended
     from fenceline.model.results import Page as Page
     from fenceline.model.results import ProducerRef as ProducerRef
@@ -74,6 +75,7 @@ __all__ = [
     "OpenTransaction",
     "Owner",
     "Page",
+    "PollPosition",
     "Producer",
     "ProducerPair",
     "ProducerRef",
@@ -103,6 +105,8 @@ def __getattr__(name: str) -> _Any:
             return _import_module("fenceline.model.record").Record
         case "Isolation":
             return _import_module("fenceline.model.kinds").Isolation
+        case "PollPosition":
+            return _import_module("fenceline.model.requests").PollPosition
         case "Appended" | "Page" | "ProducerRef" | "ReadRecord" | "SessionRef":
             return getattr(_import_module("fenceline.model.results"), name)
         case "OnceMark" | "ProducerPair" | "TopicPartition" | "TransactionMember":

@@ -55,10 +55,13 @@ def test_names_of_the_client_are_public_names_of_the_package() -> None:
 
 def test_the_types_of_what_appends_and_reads_return_and_take_are_public() -> None:
     from fenceline.client.requests.log import LogRequests
+    from fenceline.client.requests.poll import PollRequests
 
     append, read = inspect.get_annotations(LogRequests.produce), inspect.get_annotations(LogRequests.read)
     named = {append["return"], read["return"], read["isolation"], "ReadRecord"}
     assert named == {"Appended", "Page", "Isolation", "ReadRecord"} & set(fenceline.__all__)
+    assert inspect.get_annotations(PollRequests.poll)["positions"] == "Sequence[PollPosition]"
+    assert fenceline.PollPosition("orders", 0, offset=3).offset == 3
     assert fenceline.Page.__dataclass_fields__["records"].type == "Sequence[ReadRecord]"
 
 
