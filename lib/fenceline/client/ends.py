@@ -30,15 +30,11 @@ class Ends(Generic[Place]):
 
     def goes_on(self, place: Place, page: Page) -> bool:
         """Return whether a place is read on after a page. If not, it is not open any more."""
-        if self._is_following:
-            return True
-        if page.position < self._ends.setdefault(place, end_of(page.bounds, self._isolation)):
+        end = self._ends.setdefault(place, end_of(page.bounds, self._isolation))
+        if self._is_following or page.position < end:
             return True
         self.open.discard(place)
         return False
-
-    def begin(self, places: Iterable[Place]) -> None:
-        self.open.update(places)
 
     def drop(self, places: Iterable[Place]) -> None:
         """Forget places; one that begins again has another end."""

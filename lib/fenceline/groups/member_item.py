@@ -118,10 +118,6 @@ class MemberItem:
         """Return the write of this item over the version at which it was read."""
         return Put.replacing(self.key, self.to_value(), self.version, runtime.fresh_version)
 
-    def written(self, put: Put) -> MemberItem:
-        """Return the member as ``put`` has stored it."""
-        return replace(self, version=put.version)
-
 
 def _packed(
     places: Iterable[Place], names: Mapping[str, str], say: Callable[[Place], Sequence[int]]

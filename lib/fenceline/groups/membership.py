@@ -81,7 +81,7 @@ def judge_native(group: GroupItem) -> None:
         )
 
 
-def judge_assignor(group: GroupItem | None, assignor: str | None) -> str:
+def judge_assignor(group: GroupItem, assignor: str | None) -> str:
     """Return the assignor of the group once the member is in it. The first member of an empty group sets it.
 
     Raises:
@@ -90,7 +90,7 @@ def judge_assignor(group: GroupItem | None, assignor: str | None) -> str:
     if assignor is not None and assignor not in ASSIGNORS:
         known = " or ".join(ASSIGNORS)
         raise UnsupportedAssignorError(f"there is no such assignor; use {known}: assignor={assignor}", field="assignor")
-    if group is None or not group.members:
+    if not group.members:
         return assignor or ASSIGNOR_DEFAULT
     if assignor not in (None, group.assignor):
         raise UnsupportedAssignorError(
@@ -109,18 +109,18 @@ def changed(
     group: GroupItem,
     now_ms: int,
     *,
-    members: Mapping[str, Subscriber] | None = None,
-    topics: Mapping[str, GroupTopic] | None = None,
+    members: Mapping[str, Subscriber],
+    topics: Mapping[str, GroupTopic],
+    ended: Iterable[MemberItem],
     assignor: str | None = None,
-    ended: Iterable[MemberItem] = (),
     heirs: Mapping[str, str] | None = None,
 ) -> GroupItem:
     """Return the group at its next epoch, with a new target if one is due.
 
     Args:
-        members: All members from now on; ``None``: as they are.
-        topics: All topics from now on; ``None``: as they are.
+        members, topics: All of them from now on.
         ended: The members that this change ends: they left, were removed, or were taken over.
+        assignor: From now on; ``None``: as it is.
         heirs: By member id, the member that takes the place of another one in the target.
     """
     # model: Groups, "a removal lifts the epoch"
@@ -138,8 +138,8 @@ def changed(
         classic=None,
         epoch=epoch,
         assignor=group.assignor if assignor is None else assignor,
-        members=group.members if members is None else members,
-        topics=group.topics if topics is None else topics,
+        members=members,
+        topics=topics,
         target=target,
         updated_at=now_ms,
         is_gone=False,

@@ -96,7 +96,7 @@ def reconciled(
     free: Iterable[Place],
     names: Mapping[Place, str],
     *,
-    is_join: bool = False,
+    is_join: bool,
 ) -> MemberItem:
     """Return the member with what it takes, at its next epoch if what it should work on changed.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fenceline.groups import reconcile
-from fenceline.groups.group_item import GroupItem, Subscriber
+from fenceline.groups.group_item import GroupItem
 from fenceline.groups.member_item import Held, MemberItem, Place
 from fenceline.model.group import (
     GroupEntry,
@@ -70,45 +70,26 @@ def entry_of(group: GroupItem, state: GroupState) -> GroupEntry:
 
 def member_of(group: GroupItem, member_id: str, member: MemberItem | None) -> GroupMember:
     """Return a member, as its group shows it. One whose item was lost has nothing."""
-    one = group.members[member_id]
-    if group.classic is not None:
-        return _classic_member(group, member_id, one)
-    names = {} if member is None else member.names
+    one, target = group.members[member_id], {}
+    if group.classic is None:
+        target = reconcile.targeted(group, member_id)
+        member = member or MemberItem(group.group, member_id, "", 0, 0, 0, 0)
+    else:  # what it works on is its leader's matter, and not known here
+        _, session_timeout_ms, expires_at = group.classic["members"][member_id]
+        member = MemberItem(group.group, member_id, "", group.epoch, 0, expires_at, session_timeout_ms)
     return GroupMember(
         member_id=member_id,
         instance_id=one.instance_id,
         client_name=one.client_name,
         client_host=one.client_host,
-        member_epoch=0 if member is None else member.epoch,
-        expires_at=0 if member is None else member.expires_at,
-        session_timeout_ms=0 if member is None else member.session_timeout_ms,
-        is_away=member is not None and member.is_away,
-        partitions=[] if member is None else _held(member.holds, names),
-        asked=[] if member is None else _named(member.asked, names),
-        target=_named(*_split(reconcile.targeted(group, member_id))),
+        member_epoch=member.epoch,
+        expires_at=member.expires_at,
+        session_timeout_ms=member.session_timeout_ms,
+        is_away=member.is_away,
+        partitions=_held(member.holds, member.names),
+        asked=_named(member.asked, member.names),
+        target=_named(target, {topic_id: name for (topic_id, _), name in target.items()}),
     )
-
-
-def _classic_member(group: GroupItem, member_id: str, one: Subscriber) -> GroupMember:
-    """Return a member of a classic group. What it works on is its leader's matter, and not known here."""
-    _, session_timeout_ms, expires_at = (group.classic or {})["members"][member_id]
-    return GroupMember(
-        member_id=member_id,
-        instance_id=one.instance_id,
-        client_name=one.client_name,
-        client_host=one.client_host,
-        member_epoch=group.epoch,
-        expires_at=expires_at,
-        session_timeout_ms=session_timeout_ms,
-        is_away=False,
-        partitions=[],
-        asked=[],
-        target=[],
-    )
-
-
-def _split(target: Mapping[Place, str]) -> tuple[Iterable[Place], Mapping[str, str]]:
-    return target, {topic_id: name for (topic_id, _), name in target.items()}
 
 
 def _held(holds: Mapping[Place, Held], names: Mapping[str, str]) -> list[HeldTopic]:

@@ -22,6 +22,7 @@ from fenceline.client.types import CommittedOffset
 OUTDATED = (errors.StaleMemberEpochError, errors.UnknownMemberIdError)
 _TRIES = 3
 _RETRY_MS = 10_000
+_NEVER_MS = 2**63
 
 
 class Commits:
@@ -29,6 +30,9 @@ class Commits:
 
     Args:
         every_ms: How often it commits by itself; ``None``: the program commits.
+
+    Attributes:
+        due_ms: When it commits by itself next.
     """
 
     def __init__(
@@ -40,21 +44,13 @@ class Commits:
         self._member = heart.member
         self._positions = positions
         self._every_ms = every_ms
-        self._due_ms = client.runtime.monotonic_ms() + (every_ms or 0)
-
-    @property
-    def due_ms(self) -> int | None:
-        """When the consumer commits by itself; ``None``: never."""
-        return None if self._every_ms is None else self._due_ms
-
-    def is_due(self, now_ms: int) -> bool:
-        return self._every_ms is not None and now_ms >= self._due_ms
+        self.due_ms = _NEVER_MS if every_ms is None else client.runtime.monotonic_ms() + every_ms
 
     def send_due(self, now_ms: int) -> None:
         """Commit what is done, once that is due."""
-        if self._every_ms is not None and now_ms >= self._due_ms:
+        if self._every_ms is not None and now_ms >= self.due_ms:
             self.send_quietly()
-            self._due_ms = now_ms + self._every_ms
+            self.due_ms = now_ms + self._every_ms
 
     def send_last(self) -> None:
         """Commit what is done, if that is the consumer's own part.

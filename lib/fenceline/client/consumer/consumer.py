@@ -257,7 +257,7 @@ class Consumer:
     def _wait_ms(self, now_ms: int) -> int:
         """Return how long to wait for a page, until something else is due."""
         due_ms = [now_ms + _LOOK_MS, *self._reads.due_ms()]
-        if self._commits.due_ms is not None and self._positions.due():
+        if self._positions.due():
             due_ms.append(self._commits.due_ms)
         if self._member.lease_until_ms is not None:
             due_ms.append(self._member.lease_until_ms)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 from fenceline import errors
 from fenceline.client.api import ApiClient
@@ -42,21 +42,8 @@ class ReadOptions:
     idle_delay_ms: int
 
 
-class Rest(NamedTuple):
-    """What the program has not seen yet of a page, and the position after the page."""
-
-    place: Place
-    records: Iterator[ReadRecord]
-    position: int
-
-
-class _Refused(NamedTuple):
-    """A page to ask for again, once so many heartbeats were answered, and at this time."""
-
-    place: Place
-    position: int | None
-    answers: int
-    at_ms: int
+Rest: TypeAlias = tuple[Place, Iterator[ReadRecord], int]
+"""What the program has not seen yet of a page, and the position after the page."""
 
 
 class Reads:
@@ -81,7 +68,7 @@ class Reads:
         self._number_of: dict[Place, int] = {}
         self.rest: Rest | None = None
         self._ends: Ends[Place] = Ends((), options.isolation, is_following=options.is_following)
-        self._refused: list[_Refused] = []
+        self._refused: list[tuple[Place, int | None, int, int]] = []  # with the answers and the time to wait for
         self._fetching: Poller[int, int | None, Page] | Fetching[int | None, Page]
         if options.is_following:
             pace: Following[int, int | None] = Following(
@@ -101,7 +88,7 @@ class Reads:
 
     def begin(self, places: Sequence[Place]) -> None:
         """Read partitions from what the group has committed."""
-        self._ends.begin(places)
+        self._ends.open.update(places)
         for place in places:
             number, self._next_number = self._next_number, self._next_number + 1
             self._places[number], self._number_of[place] = place, number
@@ -111,8 +98,8 @@ class Reads:
         """Read partitions no further, and forget what was read of them."""
         self._ends.drop(places)
         gone = {*places}
-        self._refused = [one for one in self._refused if one.place not in gone]
-        if self.rest is not None and self.rest.place in gone:
+        self._refused = [one for one in self._refused if one[0] not in gone]
+        if self.rest is not None and self.rest[0] in gone:
             self.rest = None
         for place in places:
             number = self._number_of.pop(place, -1)
@@ -125,24 +112,24 @@ class Reads:
         if self._ends.goes_on(place, page):
             self.want(place, page.position)  # fetched during this page's use
         if page.records:
-            self.rest = Rest(place, iter(page.records), page.position)
+            self.rest = (place, iter(page.records), page.position)
 
     def put_off(self, place: Place, position: int | None, answers: int, now_ms: int) -> None:
         """Ask for a page that was refused again later, once so many heartbeats were answered."""
-        self._refused.append(_Refused(place, position, answers, now_ms + _AGAIN_MS))
+        self._refused.append((place, position, answers, now_ms + _AGAIN_MS))
 
     def go_on(self, now_ms: int, answers: int) -> None:
         """Ask for what was put off, where that is due; so many heartbeats were answered."""
         refused, self._refused = self._refused, []
-        for one in refused:
-            if now_ms >= one.at_ms and answers >= one.answers:
-                self.want(one.place, one.position)
+        for place, position, awaited, at_ms in refused:
+            if now_ms >= at_ms and answers >= awaited:
+                self.want(place, position)
             else:
-                self._refused.append(one._replace(at_ms=max(one.at_ms, now_ms + _ANSWER_MS)))
+                self._refused.append((place, position, awaited, max(at_ms, now_ms + _ANSWER_MS)))
 
     def due_ms(self) -> Iterator[int]:
         """Yield when each page that was put off is due."""
-        return (one.at_ms for one in self._refused)
+        return (at_ms for *_, at_ms in self._refused)
 
     def want(self, place: Place, position: int | None) -> None:
         """Read a partition on, unless it was dropped."""

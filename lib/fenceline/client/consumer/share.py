@@ -82,7 +82,7 @@ class Share:
         return (
             member.places.changes_count != self._seen
             or (lease_until_ms is not None and now_ms >= lease_until_ms)
-            or self._commits.is_due(now_ms)
+            or now_ms >= self._commits.due_ms
             or member.failure is not None
         )
 

@@ -11,7 +11,7 @@ import typer
 
 from fenceline.errors import GroupIdNotFoundError, UnknownSubscriptionError
 from fenceline_cli import positions
-from fenceline_cli.commands.groups.rows import lags_of, marks_of, print_members, print_partitions, shown_lag
+from fenceline_cli.commands.groups.rows import lags_of, marks_of, print_members, print_partitions
 from fenceline_cli.moves import carry_out, move_of, show_moves, totals
 from fenceline_cli.options import (
     DEFAULT_URL,
@@ -71,7 +71,8 @@ def list_groups(
     rows: list[tuple[object, ...]] = []
     for one in found:
         row = (one.group, one.type, one.state, one.member_count, one.epoch, ",".join(one.topics))
-        rows.append((*row, shown_lag(lags.get(one.group, 0))) if lag else row)
+        left = lags.get(one.group, 0)
+        rows.append((*row, "" if left is None else left) if lag else row)
     print_rows((*LIST_COLUMNS, "lag") if lag else LIST_COLUMNS, rows)
 
 

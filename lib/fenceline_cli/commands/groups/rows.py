@@ -53,10 +53,6 @@ def lags_of(client: Client) -> Mapping[str, int | None]:
     return lags
 
 
-def shown_lag(lag: int | None) -> int | str:
-    return "" if lag is None else lag
-
-
 def print_partitions(page: GroupPage, marks: Marks, *, as_json: bool, is_again: bool) -> None:
     """Print a group, and a row for each partition."""
     rows = partition_rows(page.members, marks)
