@@ -27,7 +27,7 @@ from fenceline.client.topic_watch import NewPartitions
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
 from fenceline.model.kinds import Isolation
-from fenceline.model.results import BatchPage, Bounds, Page
+from fenceline.model.results import BatchPage, Page
 
 if TYPE_CHECKING:
     from fenceline.model.table_order import Winners
@@ -110,7 +110,10 @@ class Reader:
         self._fetching: Fetching[int, BatchPage | Page | Frame] | Poller[int, int, BatchPage | Page | Frame]
         if is_following and not is_compacted:
             pace: Following[int, int] = Following(
-                client.runtime.monotonic_ms(), max_delay_ms=max_delay_ms, idle_delay_ms=idle_delay_ms
+                client.runtime.monotonic_ms(),
+                max_delay_ms=max_delay_ms,
+                idle_delay_ms=idle_delay_ms,
+                shows_more=lambda frame: len(frame.body) * 2 >= max_bytes,
             )
             self._fetching = Poller(PollerRequests(self._poll, self._fetch), pace, client.runtime, topic)
         else:
@@ -228,7 +231,7 @@ class Reader:
 
     def _end(self, partition: int, page: BatchPage | Page) -> int:
         """Return where a reader that does not follow ends."""
-        end = self._ends.setdefault(partition, self._end_of(page.bounds))
+        end = self._ends.setdefault(partition, page.bounds.end(self._isolation))
         if isinstance(page, Page):
             # A newer view has the newest records of keys up to its own end, and not what they replaced.
             end = self._ends[partition] = max(end, page.compaction_horizon or 0)
@@ -298,11 +301,7 @@ class Reader:
             return {partition: start[partition] for partition in partitions}
         found = self._client.topic_offsets(self._topic, partitions)
         bounds = {partition: found[partition].bounds for partition in partitions}
-        return {n: at.log_start_offset if start == "earliest" else self._end_of(at) for n, at in bounds.items()}
-
-    def _end_of(self, bounds: Bounds) -> int:
-        """Return the offset after the last record that this reader may see by now."""
-        return bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
+        return {n: at.log_start_offset if start == "earliest" else at.end(self._isolation) for n, at in bounds.items()}
 
 
 def _records_from(body: bytes, start: int) -> list[StoredRecord]:

@@ -85,7 +85,10 @@ class Subscriber:
         self._fetching: Fetching[int | None, Page] | Poller[int, int | None, Page]
         if is_following:
             pace: Following[int, int | None] = Following(
-                client.runtime.monotonic_ms(), max_delay_ms=max_delay_ms, idle_delay_ms=idle_delay_ms
+                client.runtime.monotonic_ms(),
+                max_delay_ms=max_delay_ms,
+                idle_delay_ms=idle_delay_ms,
+                shows_more=lambda page: page.position < page.bounds.end(self._isolation),
             )
             requests = PollerRequests(self._poll, self._fetch)
             self._fetching = Poller(requests, pace, client.runtime, f"{topic}/{name}")
@@ -220,9 +223,7 @@ class Subscriber:
                     self._new.refused(page)
                 self._fetching.want(partition, position)  # for a caller that goes on
                 raise page
-            bounds = page.bounds
-            end = bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
-            if self._is_following or page.position < self._ends.setdefault(partition, end):
+            if self._is_following or page.position < self._ends.setdefault(partition, page.bounds.end(self._isolation)):
                 self._fetching.want(partition, page.position)  # fetched during this page's use
             else:
                 self._open.remove(partition)

@@ -62,6 +62,7 @@ class Reads:
                 max_delay_ms=options.max_delay_ms,
                 idle_delay_ms=options.idle_delay_ms,
                 hold_ms=HOLD_MS,
+                shows_more=lambda page: page.position < page.bounds.end(options.isolation),
             )
             self._fetching = Poller(PollerRequests(self._poll, self._read), pace, client.runtime, f"group {group}")
         else:
@@ -108,7 +109,8 @@ class Reads:
 
     def _poll(self, places: Sequence[tuple[int, int | None]], wait_ms: int) -> Answer[int, Page]:
         options, (member_id, member_epoch) = self._options, self._member()
-        live = {number: (self._places[number], at) for number, at in places if number in self._places}
+        found = {number: (self._places.get(number), at) for number, at in places}  # any may be dropped at any time
+        live = {number: (place, at) for number, (place, at) in found.items() if place is not None}
         numbers = {(place.topic, place.partition): number for number, (place, _) in live.items()}
         if not live:
             return Answer([], has_more=False, hold=False)
