@@ -9,6 +9,9 @@ Rule: what a follower asks next depends on what it got, and on the time that it 
 
 - After a minute in which no record came, it asks each ``idle_delay_ms``, until one comes. Held polls stay held.
 
+- A partition whose page ended before its end is behind. Each of those is polled alone, and all of them at once, until
+  its page ends at its end. One answer after the other, with some records of one partition each, would be slower.
+
 - A poll names up to 500 partitions. The list is turned: the next poll begins after the last partition that was served.
 
 - A partition whose error promises that a repeat may succeed is asked again, after a pause that doubles, for as long as
@@ -19,9 +22,9 @@ Not here: the thread that sends polls (``poller``).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fenceline import errors, limits
 
@@ -58,6 +61,7 @@ class Following(Generic[Place, At]):
         idle_delay_ms: The same, after a quiet minute.
         hold_ms: For how long one poll is held back.
         retry_ms: For how long a partition's passing error is not shown.
+        shows_more: Whether a page ends before the partition's end.
     """
 
     def __init__(
@@ -68,13 +72,16 @@ class Following(Generic[Place, At]):
         idle_delay_ms: int = IDLE_DELAY_MS,
         hold_ms: int = HOLD_MS,
         retry_ms: int = RETRY_MS,
+        shows_more: Callable[[Any], bool] = lambda _: False,
     ) -> None:
+        self._shows_more = shows_more
         self._max_delay_ms = max_delay_ms
         self._idle_delay_ms = max(max_delay_ms, idle_delay_ms)
         self._hold_ms = hold_ms
         self._retry_ms = retry_ms
         self._wanted: dict[Place, At] = {}  # in the order of the next poll
         self._unseen: set[Place] = set()  # those of them that were not looked at in this round
+        self._behind: set[Place] = set()  # those that are polled alone
         self._failing: dict[Place, int] = {}  # since when
         self._failures = 0  # answers in a row with such an error
         self._is_free = False  # whether holding costs nothing
@@ -92,7 +99,19 @@ class Following(Generic[Place, At]):
         """Poll a partition no further."""
         self._wanted.pop(place, None)
         self._unseen.discard(place)
+        self._behind.discard(place)
         self._failing.pop(place, None)
+
+    def is_behind(self, place: Place) -> bool:
+        """Return True if the partition's last page ended before its end."""
+        return place in self._behind
+
+    def answered_alone(self, place: Place, page: object, now_ms: int) -> None:
+        """Take in the page of a partition that was polled alone; ``None``: there was none."""
+        if page is not None:
+            self._came_ms = now_ms
+        if page is None or not self._shows_more(page):
+            self._behind.discard(place)
 
     def rest(self) -> Sequence[tuple[Place, At]]:
         """Return all that is wanted."""
@@ -139,6 +158,8 @@ class Following(Generic[Place, At]):
             elif page is not None:
                 shown.append((place, at, page))
                 self.drop(place)
+                if not isinstance(page, errors.FencelineError) and self._shows_more(page):
+                    self._behind.add(place)
                 continue
             else:
                 self._failing.pop(place, None)

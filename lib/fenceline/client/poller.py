@@ -1,8 +1,8 @@
 """Pages of many partitions by one poll, fetched ahead by one thread, for whatever follows.
 
-Rule: the pages of at most one answer are on their way or waiting, so memory stays below one answer. The next poll is
-sent once the caller has taken them all. A partition whose page or error was handed out is polled on only if the caller
-wants it again. Once a partition was dropped, no page of it is handed out.
+Rule: the pages of at most one answer are on their way or waiting, and one page of each partition that is behind. The
+next poll is sent once the caller has taken them all. A partition whose page or error was handed out is polled on only
+if the caller wants it again. Once a partition was dropped, no page of it is handed out.
 
 - A place is whatever names a partition: its number, or a topic with a number. ``want`` adds a place, or goes on with
   one; ``drop`` takes it out. Any thread may call both, between polls and during one. A place that is added while a poll
@@ -11,7 +11,7 @@ wants it again. Once a partition was dropped, no page of it is handed out.
 - Where the service has no polls, or the caller may not send them, pages come by plain reads (``prefetch``), from then
   on. The logger ``fenceline`` says so once.
 
-- The thread runs while the caller asks for pages, so an iteration that was left has none.
+- The threads run while the caller asks for pages, so an iteration that was left has none.
 
 Not here: what is polled when (``following``), and what a page's error means.
 """
@@ -86,17 +86,18 @@ class Poller(Generic[Place, At, PageT]):
         self._changed = runtime.condition(self._lock)
         self._thread: threading.Thread | None = None
         self._is_running = False
-        self._untaken = 0  # pages of the last answer
+        self._untaken: set[int] = set()  # the places of the last answer's pages
         self._numbers = count()  # a place has another number each time that it is added
         self._number_of: dict[Place, int] = {}
         self._place_of: dict[int, Place] = {}
+        self._alone: Fetching[At, PageT] | None = None  # polls those that are behind, each alone
         self._plain: Fetching[At, PageT] | None = None  # in place of the thread
 
     @property
     def threads(self) -> Sequence[threading.Thread]:
         """The threads that may still run."""
-        alone = [] if self._thread is None else [self._thread]
-        return alone if self._plain is None else [*alone, *self._plain.threads]
+        own = [] if self._thread is None else [self._thread]
+        return [*own, *(thread for one in self._fetchings() for thread in one.threads)]
 
     def start(self, positions: Iterable[tuple[Place, At]]) -> None:
         for place, at in positions:
@@ -113,7 +114,9 @@ class Poller(Generic[Place, At, PageT]):
             if is_new:
                 number = next(self._numbers)
                 self._number_of[place], self._place_of[number] = number, place
-            if self._plain is None:
+            if self._plain is None and self._following.is_behind(place):
+                self._polling_alone().want(self._number_of[place], at)
+            elif self._plain is None:
                 self._following.want(place, at, self._runtime.monotonic_ms())
                 self._changed.notify_all()
             elif is_new:
@@ -151,8 +154,8 @@ class Poller(Generic[Place, At, PageT]):
         """Send no further poll. One that is held ends by itself, in a thread that is not waited for."""
         self._is_over = True
         self.pause()
-        if self._plain is not None:
-            self._plain.close()
+        for one in self._fetchings():
+            one.close()
         self._fetched.put(None)
 
     def pause(self) -> None:
@@ -162,8 +165,8 @@ class Poller(Generic[Place, At, PageT]):
         with self._lock:
             self._is_running = False
             self._changed.notify_all()
-        if self._plain is not None:
-            self._plain.pause()
+        for one in self._fetchings():
+            one.pause()
         if self.growth is not None:
             self.growth.pause()
 
@@ -176,6 +179,8 @@ class Poller(Generic[Place, At, PageT]):
             if self._plain is None and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="fenceline-poll", daemon=True)
                 self._thread.start()
+            if self._alone is not None:
+                self._alone.go_on()
         if self.growth is not None:
             self.growth.go_on()
 
@@ -187,7 +192,7 @@ class Poller(Generic[Place, At, PageT]):
             if self._plain is not None and self._fetched.empty():
                 found = self._plain.next() if wait_ms is None else self._plain.next_within(wait_ms)
             elif (found := self._fetched.get(timeout=None if wait_ms is None else wait_ms / 1000)) is not None:
-                self._took_one()
+                self._took(found[0])
         except Empty:
             return None
         if found is None:
@@ -197,10 +202,10 @@ class Poller(Generic[Place, At, PageT]):
             place = self._place_of.get(number)
         return None if place is None else (place, at, page)
 
-    def _took_one(self) -> None:
+    def _took(self, number: int) -> None:
         with self._lock:
-            self._untaken -= 1
-            if self._untaken == 0:
+            self._untaken.discard(number)
+            if not self._untaken:
                 self._changed.notify_all()
 
     def _run(self) -> None:
@@ -245,8 +250,37 @@ class Poller(Generic[Place, At, PageT]):
     def _hand_out(self, shown: Iterable[tuple[Place, At, PageT | BaseException]]) -> None:
         with self._lock:
             for place, at, page in shown:
-                self._untaken += 1
-                self._fetched.put((self._number_of.get(place, -1), at, page))
+                number = self._number_of.get(place, -1)
+                self._untaken.add(number)
+                self._fetched.put((number, at, page))
+
+    def _fetchings(self) -> Sequence[Fetching[At, PageT]]:
+        return [one for one in (self._alone, self._plain) if one is not None]
+
+    def _polling_alone(self) -> Fetching[At, PageT]:
+        if self._alone is None:
+            self._alone = Fetching(
+                self._poll_alone, len(self._number_of), is_following=True, wait_ms=0, fetched=self._fetched
+            )
+        self._alone.go_on()
+        return self._alone
+
+    def _poll_alone(self, number: int, at: At, wait_ms: int) -> PageT | None:
+        place = self._place_of.get(number)
+        if place is None:
+            return None
+        try:
+            entries = self._requests.poll([(place, at)], wait_ms).entries
+        except errors.FencelineError:
+            entries = []  # the poll of all meets it again, and knows what to do
+        page = entries[0][1] if entries else None
+        if isinstance(page, errors.FencelineError):
+            page = None
+        with self._lock:
+            self._following.answered_alone(place, page, self._runtime.monotonic_ms())
+            if page is None and place in self._number_of:
+                self.want(place, at)
+        return page
 
     def _go_on_plainly(self, error: errors.FencelineError) -> None:
         log.warning(

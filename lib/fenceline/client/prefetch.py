@@ -38,19 +38,22 @@ class Fetching(Generic[At, PageT]):
     """The threads that ask for pages, and the pages that they got.
 
     Args:
-        fetch: Returns the page of a partition from a position on, held back for so many ms while there is none.
+        fetch: Returns the page of a partition from a position on, held back for so many ms while there is none;
+            ``None`` if the caller shall not get any.
         partitions: How many partitions will be asked for.
         is_following: Ask the service to hold polls back.
         wait_ms: For how long, where each partition has a thread.
+        fetched: Where pages go; ``None``: to ``next``.
     """
 
     def __init__(
         self,
-        fetch: Callable[[int, At, int], PageT],
+        fetch: Callable[[int, At, int], PageT | None],
         partitions: int,
         *,
         is_following: bool,
         wait_ms: int = WAIT_ALONE_MS,
+        fetched: SimpleQueue[tuple[int, At, PageT | BaseException] | None] | None = None,
     ) -> None:
         self._fetch = fetch
         self._is_following = is_following
@@ -65,7 +68,8 @@ class Fetching(Generic[At, PageT]):
         self._closed = threading.Event()  # ends the threads that began with it
         self._begun = 0  # how many threads were begun since the last pause
         self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
-        self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException] | None] = SimpleQueue()  # None: a wake
+        # None: a wake
+        self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException] | None] = fetched or SimpleQueue()
         self.threads: list[threading.Thread] = []  # those that may still run
 
     def start(self, positions: Iterable[tuple[int, At]]) -> None:
@@ -173,6 +177,8 @@ class Fetching(Generic[At, PageT]):
                 if not closed.is_set():
                     raise
             else:
+                if page is None:
+                    continue
                 if page.position == position and (monotonic() - asked) * 2_000 < self._wait_ms:
                     # The service already holds as many polls as it can, so the next one must not come at once.
                     closed.wait(_PAUSE_MS / 1_000)

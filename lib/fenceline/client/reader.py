@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Literal
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, check_here, public, refuse
-from fenceline.client.ends import end_of
 from fenceline.client.following import IDLE_DELAY_MS, MAX_DELAY_MS, Following
 from fenceline.client.poller import Answer, Poller
 from fenceline.client.poller import Requests as PollerRequests
@@ -111,7 +110,10 @@ class Reader:
         self._fetching: Fetching[int, BatchPage | Page | Frame] | Poller[int, int, BatchPage | Page | Frame]
         if is_following and not is_compacted:
             pace: Following[int, int] = Following(
-                client.runtime.monotonic_ms(), max_delay_ms=max_delay_ms, idle_delay_ms=idle_delay_ms
+                client.runtime.monotonic_ms(),
+                max_delay_ms=max_delay_ms,
+                idle_delay_ms=idle_delay_ms,
+                shows_more=lambda frame: len(frame.body) * 2 >= max_bytes,
             )
             self._fetching = Poller(PollerRequests(self._poll, self._fetch), pace, client.runtime, topic)
         else:
@@ -229,7 +231,7 @@ class Reader:
 
     def _end(self, partition: int, page: BatchPage | Page) -> int:
         """Return where a reader that does not follow ends."""
-        end = self._ends.setdefault(partition, end_of(page.bounds, self._isolation))
+        end = self._ends.setdefault(partition, page.bounds.end(self._isolation))
         if isinstance(page, Page):
             # A newer view has the newest records of keys up to its own end, and not what they replaced.
             end = self._ends[partition] = max(end, page.compaction_horizon or 0)
@@ -299,9 +301,7 @@ class Reader:
             return {partition: start[partition] for partition in partitions}
         found = self._client.topic_offsets(self._topic, partitions)
         bounds = {partition: found[partition].bounds for partition in partitions}
-        return {
-            n: at.log_start_offset if start == "earliest" else end_of(at, self._isolation) for n, at in bounds.items()
-        }
+        return {n: at.log_start_offset if start == "earliest" else at.end(self._isolation) for n, at in bounds.items()}
 
 
 def _records_from(body: bytes, start: int) -> list[StoredRecord]:

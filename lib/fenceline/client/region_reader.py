@@ -162,8 +162,7 @@ class RegionReader:
                 self._new.refused(page)
             self._fetching.want(partition, position)
             raise page
-        bounds = page.bounds
-        end = bounds.last_stable_offset if self._wanted.isolation == "read_committed" else bounds.next_offset
+        end = page.bounds.end(self._wanted.isolation)
         if self._wanted.is_following or page.position < self._ends.setdefault(partition, end):
             self._fetching.want(partition, page.position)
         else:

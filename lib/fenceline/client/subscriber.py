@@ -23,7 +23,6 @@ from fenceline import errors
 from fenceline.client.acknowledger import Acknowledgements
 from fenceline.client.api import ApiClient
 from fenceline.client.calls import check_here, public
-from fenceline.client.ends import Ends
 from fenceline.client.following import IDLE_DELAY_MS, MAX_DELAY_MS, Following
 from fenceline.client.poller import Answer, Poller
 from fenceline.client.poller import Requests as PollerRequests
@@ -75,16 +74,21 @@ class Subscriber:
         self._isolation: Isolation = isolation
         self._require_stable = require_stable
         self._session_id = session_id
+        self._is_following = is_following
         self._max_records = max_records
         watch = ReaderWatch(client, topic, name, client.runtime.fresh_id(), session_id, is_shared=is_shared)
         self._acknowledgements = Acknowledgements(watch.acknowledge, client.runtime, ack_every_ms)
-        self._ends = Ends(partitions, isolation, is_following=is_following)
+        self._ends: dict[int, int] = {}
+        self._open = set(partitions)
         self._rest: tuple[int, Iterator[ReadRecord]] | None = None  # unread end of a page
         self.positions: dict[int, int] = {}
         self._fetching: Fetching[int | None, Page] | Poller[int, int | None, Page]
         if is_following:
             pace: Following[int, int | None] = Following(
-                client.runtime.monotonic_ms(), max_delay_ms=max_delay_ms, idle_delay_ms=idle_delay_ms
+                client.runtime.monotonic_ms(),
+                max_delay_ms=max_delay_ms,
+                idle_delay_ms=idle_delay_ms,
+                shows_more=lambda page: page.position < page.bounds.end(self._isolation),
             )
             requests = PollerRequests(self._poll, self._fetch)
             self._fetching = Poller(requests, pace, client.runtime, f"{topic}/{name}")
@@ -208,7 +212,7 @@ class Subscriber:
 
     def _next_page(self) -> tuple[int, Sequence[ReadRecord]] | None:
         """Return the next page that shows something, or ``None`` at the end."""
-        while self._ends.open:
+        while self._open:
             partition, position, page = self._next_fetched()
             if isinstance(page, errors.OffsetOutOfRangeError) and position is not None:
                 # Retention, a seek or another subscriber moved the mark past this position.
@@ -219,8 +223,10 @@ class Subscriber:
                     self._new.refused(page)
                 self._fetching.want(partition, position)  # for a caller that goes on
                 raise page
-            if self._ends.goes_on(partition, page):
+            if self._is_following or page.position < self._ends.setdefault(partition, page.bounds.end(self._isolation)):
                 self._fetching.want(partition, page.position)  # fetched during this page's use
+            else:
+                self._open.remove(partition)
             if page.records:
                 return partition, page.records
         self._acknowledgements.send_all()

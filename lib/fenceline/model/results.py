@@ -14,7 +14,7 @@ from typing import Annotated, Generic, TypeVar
 from fenceline import limits
 from fenceline.answers import INLINE, LEFT_OUT, After, Called, OneOf, Stated, Titled
 from fenceline.errors import FencelineError
-from fenceline.model.kinds import Count, Epoch, Offset, Timestamp, Url
+from fenceline.model.kinds import Count, Epoch, Isolation, Offset, Timestamp, Url
 
 T = TypeVar("T")
 
@@ -26,6 +26,10 @@ class Bounds:
     log_start_offset: Offset
     next_offset: Offset
     last_stable_offset: Offset
+
+    def end(self, isolation: Isolation) -> int:
+        """Return the offset after the last record that a reader of this isolation may see by now."""
+        return self.last_stable_offset if isolation == "read_committed" else self.next_offset
 
 
 class Bounded:

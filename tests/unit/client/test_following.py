@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fenceline import errors, limits
-from fenceline.client.following import HELD_BELOW_MS, HOLD_MS, QUIET_MS, Asking, Following
+from fenceline.client.following import HELD_BELOW_MS, HOLD_MS, MAX_DELAY_MS, QUIET_MS, Asking, Following
 
 
 class Clock:
@@ -207,3 +207,17 @@ def test_more_partitions_than_a_poll_takes_are_polled_in_parts_each_once_a_delay
     assert set(seen) == set(range(limits.POLL_POSITIONS_MAX + 100))
     clock.poll()
     assert clock.asked_ms == [0, 100, 1_000]
+
+
+def test_a_page_that_came_alone_ends_a_quiet_time_and_one_that_shows_all_ends_the_polls_alone():
+    pace: Following[int, int] = Following(0, shows_more=lambda page: page == "a full page")
+    pace.want(0, 0, 0)
+    pace.answered(pace.next_poll(0), [(0, "a full page")], 0, has_more=False, is_free=False)
+    pace.answered_alone(0, "a full page", QUIET_MS)
+    assert pace.is_behind(0)
+    pace.answered_alone(0, "the last page", QUIET_MS)
+    assert not pace.is_behind(0)
+    pace.want(0, 2, QUIET_MS)
+    for _ in range(2):  # the first ends the round that began with the page
+        pace.answered(pace.next_poll(QUIET_MS), [], QUIET_MS, has_more=False, is_free=False)
+    assert pace.due_ms() == QUIET_MS + MAX_DELAY_MS

@@ -15,8 +15,9 @@ from tests.support.patience import PATIENCE_S
 from tests.support.runtime import FakeRuntime
 
 
-def page(position):
-    return Page([], position, Bounds(0, position, position))
+def page(position, *, end=None):
+    end = position if end is None else end
+    return Page([], position, Bounds(0, end, end))
 
 
 class Service:
@@ -153,3 +154,95 @@ def test_an_iteration_that_was_left_has_no_thread(polled):
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert len(service.asked) == 1
+
+
+class Behind:
+    """Has five records a page for each place. Polls of one place wait there for each other, but for the first."""
+
+    def __init__(self, end):
+        self.end = end
+        self.asked = []
+        self.together = threading.Barrier(3)
+        self.came = threading.Event()  # a poll of all at their end
+
+    def poll(self, places, wait_ms):
+        self.asked.append(sorted(places))
+        if len(places) == 3 and all(at == self.end for _, at in places):
+            self.came.set()
+        if len(places) == 1 and places[0][1]:
+            self.together.wait(PATIENCE_S)
+        moved = [(place, page(at + 5, end=self.end)) for place, at in places if at < self.end]
+        return Answer(moved[:1], has_more=len(moved) > 1, hold=False)
+
+
+def follower_of(service):
+    clock = FakeRuntime()
+    pace = Following(clock.monotonic_ms(), shows_more=lambda one: one.position < one.next_offset)
+    return Poller(Requests(service.poll, lambda *_: page(0)), pace, clock, "t")
+
+
+def test_places_that_are_behind_are_polled_alone_all_at_once_until_they_have_caught_up():
+    service = Behind(end=15)
+    poller = follower_of(service)
+    poller.start([(A, 0), (B, 0), (C, 0)])
+    for at in (0, 5, 10):
+        taken = [poller.next() for _ in range(3)]
+        assert sorted((place, start) for place, start, _ in taken) == [(A, at), (B, at), (C, at)]
+        for place, _, found in taken:
+            poller.want(place, found.position)
+    assert service.came.wait(PATIENCE_S), "they are polled together again"
+    assert [len(places) for places in service.asked if len(places) == 1 and places[0][1]] == [1] * 6
+    poller.close()
+
+
+@pytest.mark.parametrize("says", ["nothing", "an error", "an error of the place"])
+def test_a_place_that_was_polled_alone_in_vain_is_polled_with_the_others(says):
+    service = Behind(end=15)
+    polls = service.poll
+    alone = threading.Event()
+
+    def poll(places, wait_ms):
+        if places == [(A, 5)]:
+            if not alone.is_set():
+                alone.set()
+                if says == "an error":
+                    raise errors.StoreUnavailableError("later")
+                return Answer([] if says == "nothing" else [(A, errors.StoreUnavailableError("later"))], False, False)
+            return Answer([(A, page(15, end=15))], False, False)
+        return polls(places, wait_ms)
+
+    service.poll = poll
+    poller = follower_of(service)
+    poller.start([(A, 0)])
+    assert poller.next()[:2] == (A, 0)
+    poller.want(A, 5)
+    assert poller.next()[:2] == (A, 5)
+    assert alone.is_set()
+    poller.close()
+
+
+def test_a_place_that_is_dropped_while_it_is_polled_alone_is_handed_out_no_more():
+    service = Behind(end=15)
+    asked, gate = threading.Event(), threading.Event()
+    polls = service.poll
+
+    def poll(places, wait_ms):
+        if places == [(A, 5)]:
+            asked.set()
+            assert gate.wait(PATIENCE_S)
+            return Answer([(A, page(10, end=15))], False, False)
+        return polls(places, wait_ms)
+
+    service.poll = poll
+    poller = follower_of(service)
+    poller.start([(A, 0)])
+    poller.next()
+    poller.want(A, 5)
+    assert poller.next_within(0) is None
+    assert asked.wait(PATIENCE_S)
+    poller.drop(A)
+    poller.add(B, 0)
+    gate.set()
+    assert poller.next()[0] == B
+    assert poller.next_within(50) is None
+    poller.close()

@@ -16,7 +16,6 @@ from typing import TypeAlias
 from fenceline import errors
 from fenceline.client.api import ApiClient
 from fenceline.client.consumer.places import Place
-from fenceline.client.ends import Ends
 from fenceline.client.following import Following
 from fenceline.client.poller import Answer, Poller
 from fenceline.client.poller import Requests as PollerRequests
@@ -67,7 +66,8 @@ class Reads:
         self._places: dict[int, Place] = {}
         self._number_of: dict[Place, int] = {}
         self.rest: Rest | None = None
-        self._ends: Ends[Place] = Ends((), options.isolation, is_following=options.is_following)
+        self._ends: dict[Place, int] = {}
+        self._open: set[Place] = set()
         self._refused: list[tuple[Place, int | None, int, int]] = []  # with the answers and the time to wait for
         self._fetching: Poller[int, int | None, Page] | Fetching[int | None, Page]
         if options.is_following:
@@ -76,6 +76,7 @@ class Reads:
                 max_delay_ms=options.max_delay_ms,
                 idle_delay_ms=options.idle_delay_ms,
                 hold_ms=HOLD_MS,
+                shows_more=lambda page: page.position < page.bounds.end(options.isolation),
             )
             self._fetching = Poller(PollerRequests(self._poll, self._read), pace, client.runtime, f"group {group}")
         else:
@@ -84,11 +85,11 @@ class Reads:
     @property
     def is_over(self) -> bool:
         """True if a consumer that does not follow has read all of its partitions."""
-        return not self._options.is_following and not self._ends.open
+        return not self._options.is_following and not self._open
 
     def begin(self, places: Sequence[Place]) -> None:
         """Read partitions from what the group has committed."""
-        self._ends.open.update(places)
+        self._open.update(places)
         for place in places:
             number, self._next_number = self._next_number, self._next_number + 1
             self._places[number], self._number_of[place] = place, number
@@ -96,8 +97,9 @@ class Reads:
 
     def drop(self, places: Sequence[Place]) -> None:
         """Read partitions no further, and forget what was read of them."""
-        self._ends.drop(places)
         gone = {*places}
+        self._open -= gone
+        self._ends = {place: end for place, end in self._ends.items() if place not in gone}
         self._refused = [one for one in self._refused if one[0] not in gone]
         if self.rest is not None and self.rest[0] in gone:
             self.rest = None
@@ -109,8 +111,11 @@ class Reads:
 
     def took(self, place: Place, page: Page) -> None:
         """Show a page, and read on after it unless that was the end."""
-        if self._ends.goes_on(place, page):
+        options, end = self._options, page.bounds.end(self._options.isolation)
+        if options.is_following or page.position < self._ends.setdefault(place, end):
             self.want(place, page.position)  # fetched during this page's use
+        else:
+            self._open.discard(place)
         if page.records:
             self.rest = (place, iter(page.records), page.position)
 
@@ -157,7 +162,8 @@ class Reads:
 
     def _poll(self, places: Sequence[tuple[int, int | None]], wait_ms: int) -> Answer[int, Page]:
         options, (member_id, member_epoch) = self._options, self._member()
-        live = {number: (self._places[number], at) for number, at in places if number in self._places}
+        found = {number: (self._places.get(number), at) for number, at in places}  # any may be dropped at any time
+        live = {number: (place, at) for number, (place, at) in found.items() if place is not None}
         numbers = {(place.topic, place.partition): number for number, (place, _) in live.items()}
         if not live:
             return Answer([], has_more=False, hold=False)
