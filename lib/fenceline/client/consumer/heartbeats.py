@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fenceline import errors
 from fenceline.client.api import ApiClient
@@ -101,9 +101,10 @@ class Heartbeats:
 
     def leave(self, *, is_coming_back: bool) -> None:
         """End the membership. Without an answer the service ends it when its lease is over."""
-        self.stop()
         until_ms = self._runtime.monotonic_ms() + GIVE_BACK_MS
         with self.lock:
+            self._is_stopping = True
+            self._changed.notify_all()
             # A join that is carried out after the leave would leave a member behind that no client is.
             while self._is_sending and (left_ms := until_ms - self._runtime.monotonic_ms()) > 0:
                 self._changed.wait(left_ms / 1000)
@@ -113,12 +114,6 @@ class Heartbeats:
                 self._client.leave_group(
                     self._joining.group, member_id, is_coming_back=is_coming_back, retry_ms=GIVE_BACK_MS
                 )
-
-    def stop(self) -> None:
-        """Send no further heartbeat."""
-        with self.lock:
-            self._is_stopping = True
-            self._changed.notify_all()
 
     def _run(self) -> None:
         while (beat := self._next()) is not None:
@@ -152,24 +147,19 @@ class Heartbeats:
         Raises:
             FencelineError: No answer came, or another heartbeat was written first.
         """
-        joining, is_join = self._joining, beat.member_epoch == 0
+        said = asdict(self._joining)
+        group = said.pop("group")
         sent_ms = self._runtime.monotonic_ms()
         refusal: errors.FencelineError | None = None
         try:
             membership = self._client.group_heartbeat(
-                joining.group,
+                group,
                 beat.member_id,
                 beat.member_epoch,
-                topics=joining.topics if is_join else None,
-                topic_prefixes=joining.topic_prefixes if is_join else None,
                 owned=beat.owned,
-                instance_id=joining.instance_id if is_join else None,
-                assignor=joining.assignor if is_join else None,
-                session_timeout_ms=joining.session_timeout_ms if is_join else None,
-                rebalance_timeout_ms=joining.rebalance_timeout_ms if is_join else None,
-                initial_position=joining.initial_position if is_join else None,
                 retry_ms=retry_ms,
                 timeout_ms=timeout_ms,
+                **(said if beat.member_epoch == 0 else {}),
             )
         except errors.FixError as error:
             refusal = error
