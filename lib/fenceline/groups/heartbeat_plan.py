@@ -1,6 +1,6 @@
 """The plan of a heartbeat: what one attempt changes of its group, decided purely (protocol, "Groups").
 
-Rule: a plan ends and admits no more members than one write has room for. The others are for a later heartbeat.
+Rule: a plan ends and admits at most as many members as one write has room for. A later heartbeat goes on.
 
 Not here: what the member holds (``groups.reconcile``), reads and writes (``groups.heartbeat``).
 """

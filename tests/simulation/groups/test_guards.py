@@ -112,7 +112,7 @@ def reads_the_others_before_the_group(patch: Patch) -> None:
     patch.setattr(_Request, "_free", free)
 
 
-@GUARDS.guard(hasty, seed=255)
+@GUARDS.guard(hasty, seed=182)
 def takes_on_any_version_of_the_group(patch: Patch) -> None:
     """Take without the condition that the group is still as it was read (G1)."""
     written = _Request._write

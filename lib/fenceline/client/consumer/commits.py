@@ -3,7 +3,7 @@
 Rule: a commit names the member and its epoch, so that the service refuses one of a member that lost the partition.
 Where only the epoch was outdated, the commit is sent again after the next heartbeat.
 
-Not here: which offsets are due (``positions``), and when the program is told of a loss (``share``).
+Not here: which offsets are due (``positions``), and when the program learns of a loss (``share``).
 """
 
 from __future__ import annotations

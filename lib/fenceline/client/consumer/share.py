@@ -1,4 +1,4 @@
-"""A consumer's share: the program is told of the partitions that it gets, gives up and lost, between two records.
+"""A consumer's share: the program learns of the partitions that it gets, gives up and lost, between two records.
 
 Rule: after ``on_revoked`` was called with a partition, no record of it is handed out, also none that was read ahead.
 Only after that, and after a commit, is the partition reported as stopped, so another member begins it where this one
