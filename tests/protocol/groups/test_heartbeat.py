@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fenceline import limits
@@ -472,3 +474,29 @@ def test_a_join_takes_nothing_that_another_member_takes_meanwhile_by_the_target_
     found = items(service)
     assert not found["b"].holds.keys() & found["c"].holds.keys()
     assert not set(held(c)) & set(taken)
+
+
+def retarget(service: Service, *members: str | None) -> None:
+    """Give each partition of the topic to a member, as changes of the group by others do."""
+    group = group_item(service)
+    epoch = group.epoch + 1
+    changed = replace(group, epoch=epoch, target_epoch=epoch, target={service.topic_id(): members})
+    service.items.store.write([changed.put(service.runtime)])
+
+
+def test_a_report_that_comes_after_the_target_changed_twice_releases_nothing(service: Service) -> None:
+    """Each change of what is shown raises the epoch, also while the member is asked for something (G3)."""
+    a = join(service.log, "a")
+    retarget(service, "a", "a", None, None)
+    late = beat(service.log, a)
+    assert held(late) == [0, 1]
+    retarget(service, None, None, "a", "a")
+    told = beat(service.log, late)
+    assert held(told) == [2, 3], "which the client works on from now on"
+    retarget(service, "a", "a", None, None)
+    beat(service.log, told)  # its answer is under way
+    with pytest.raises(FencedMemberEpochError):
+        beat(service.log, late, [0, 1])
+    member = member_item(service, "a")
+    assert member is not None
+    assert sorted(partition for _, partition in member.holds) == [0, 1, 2, 3]
