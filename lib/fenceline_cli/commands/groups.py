@@ -73,10 +73,10 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
 
     committed is the offset that the group reads next, and lag counts the records from there to the end. since is the
     member epoch at which the member got the partition, and token is its fencing token. moves_to names the member that
-    gets the partition next.
+    gets the partition next. A member is named by its instance id, else by its client name, else by its member id.
 
-    A member whose lease ends later than its session time-out allows had a wrong clock in its way: a line on stderr
-    names it.
+    Lines on stderr name the members whose lease is over, and those whose lease ends later than their session time-out
+    allows, because a clock was wrong.
     """
     with connect(url) as client:
         while True:
@@ -91,13 +91,15 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
 def members(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
     """Show the members of a group, with the time that is left of each lease.
 
-    A member is removed one second after its lease. A static member that is away keeps its partitions until then.
+    A member is removed one second after its lease, by the heartbeat of another member: where no other lives, it stays
+    until 'remove', or until a member joins. A static member that is away keeps its partitions until then. A partition
+    with a question mark is one that the member was asked to give up, and still holds.
     """
     with connect(url) as client:
         while True:
             page, now_ms = client.group(group), _now_ms()
             if as_json:
-                print_json([asdict(one) for one in page.members])
+                print_json([_member_json(one) for one in page.members])
             else:
                 _clear(watch)
                 print_rows(MEMBER_COLUMNS, [_member_row(one, now_ms) for one in page.members])
@@ -189,9 +191,12 @@ def remove(
 
 @app.command(epilog="Example: fenceline group delete billing --yes")
 def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """Delete a group without members, with its offsets on every topic. It cannot be undone; the command asks first."""
+    """Delete a group without members, with its offsets on every topic. It cannot be undone; the command asks first.
+
+    Members whose lease is over are removed with it.
+    """
     with connect(url) as client:
-        _refuse_members(client, group)
+        _refuse_members(client, group, and_lapsed=False)
         topics = sorted({one.topic for one in client.committed_offsets(group)})
         where = f" on {', '.join(topics)}" if topics else ""
         confirm(
@@ -204,21 +209,36 @@ def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: U
         typer.echo(f"deleted {group}")
 
 
-def _refuse_members(client: Client, group: str) -> None:
+def _refuse_members(client: Client, group: str, *, and_lapsed: bool = True) -> None:
     """Refuse a command that is for a group without members.
+
+    Args:
+        and_lapsed: Whether members whose lease is over by this machine's clock count, too.
 
     Raises:
         CommandError: The group has members.
     """
     try:
-        count = client.group(group).group.member_count
+        found = client.group(group).members
     except GroupIdNotFoundError:
         return  # a subscription without members; what is missing the command's own requests say
-    if count:
+    now_ms = _now_ms()
+    lapsed = [one for one in found if one.expires_at <= now_ms]
+    if len(lapsed) < len(found):
         raise CommandError(
-            f"the group {group} has {count} members; stop them first, or 'fenceline group remove' those that are dead "
+            f"the group {group} has {_count(found)}; stop them first, or 'fenceline group remove' those that are dead "
             f"(see 'fenceline group members {group}')"
         )
+    if lapsed and and_lapsed:
+        raise CommandError(
+            f"the group {group} still has {_count(found)}, and each lease is over, but no other member is there to "
+            f"remove them; first 'fenceline group remove {group} {lapsed[0].member_id} --yes'"
+            + (f", and so on (see 'fenceline group members {group}')" if len(lapsed) > 1 else "")
+        )
+
+
+def _count(found: Sequence[GroupMember]) -> str:
+    return f"{len(found)} member{'' if len(found) == 1 else 's'}"
 
 
 Marks = Mapping[tuple[str, int], tuple[int, int]]
@@ -272,6 +292,7 @@ def _show(page: GroupPage, marks: Marks, *, as_json: bool, is_again: bool) -> No
     )
     print_rows(PARTITION_COLUMNS, [["" if cell is None else cell for cell in row] for row in rows])
     _tell_skew(page.members, now_ms)
+    _tell_lapsed(page.group.group, page.members, now_ms)
 
 
 def _partition_rows(found: Sequence[GroupMember], marks: Marks) -> list[list[Any]]:
@@ -298,6 +319,13 @@ def _called(member: GroupMember) -> str:
     return member.instance_id or member.client_name or member.member_id
 
 
+def _member_json(member: GroupMember) -> dict[str, Any]:
+    """Return a member as the service's answer has it, with names in place of positions."""
+    held = [{**one._asdict(), "partitions": [part._asdict() for part in one.partitions]} for one in member.partitions]
+    asked, target = [one._asdict() for one in member.asked], [one._asdict() for one in member.target]
+    return {**asdict(member), "partitions": held, "asked": asked, "target": target}
+
+
 def _member_row(member: GroupMember, now_ms: int) -> list[object]:
     held = {topic.topic: [one.partition for one in topic.partitions] for topic in member.partitions}
     asked = {(topic.topic, number) for topic in member.asked for number in topic.partitions}
@@ -322,6 +350,17 @@ def _tell_skew(found: Sequence[GroupMember], now_ms: int) -> None:
             typer.echo(
                 f"a clock is wrong: the lease of {one.member_id} ends {beyond_ms / 1000:.0f}s later than now and its "
                 "session time-out; set the clock of this machine, or of the one that served the member",
+                err=True,
+            )
+
+
+def _tell_lapsed(group: str, found: Sequence[GroupMember], now_ms: int) -> None:
+    for one in found:
+        over_ms = now_ms - one.expires_at
+        if over_ms > _SKEW_MS:
+            typer.echo(
+                f"the lease of {_called(one)} is over for {over_ms / 1000:.0f}s: the next heartbeat of another member "
+                f"removes it, or 'fenceline group remove {group} {one.member_id}'",
                 err=True,
             )
 
