@@ -36,6 +36,7 @@ LIST_COLUMNS = ("group", "type", "state", "members", "epoch", "topics")
 MEMBER_COLUMNS = ("member_id", "instance_id", "client_name", "client_host", "member_epoch", "lease", "partitions")
 PARTITION_COLUMNS = ("topic", "partition", "committed", "lag", "member", "since", "token", "moves_to")
 _SKEW_MS = 1_000  # that two clocks may differ by without being called wrong
+_GRACE_MS = 1_000  # after a lease, in which the service does not remove the member yet
 
 
 @app.command(
@@ -91,9 +92,10 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
 def members(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
     """Show the members of a group, with the time that is left of each lease.
 
-    A member is removed one second after its lease, by the heartbeat of another member: where no other lives, it stays
-    until 'remove', or until a member joins. A static member that is away keeps its partitions until then. A partition
-    with a question mark is one that the member was asked to give up, and still holds.
+    A member is removed one second after its lease, by the heartbeat of another member. Where no other lives, it is
+    removed by the next join, 'reset' or 'delete', or within an hour by a sweep. A static member that is away keeps
+    its partitions until then. A partition with a question mark is one that the member was asked to give up, and still
+    holds.
     """
     with connect(url) as client:
         while True:
@@ -128,7 +130,8 @@ def reset(
 ) -> None:
     """Move the offsets of a group on a topic, while the group has no members.
 
-    The command first shows how many records the group would skip, and how many it would handle again, and asks.
+    The command first shows how many records the group would skip, and how many it would handle again, and asks. Members
+    whose lease is over do not count: the service removes them first.
     """
     position = positions.parse(to, "--to")
     with connect(url) as client:
@@ -193,10 +196,10 @@ def remove(
 def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
     """Delete a group without members, with its offsets on every topic. It cannot be undone; the command asks first.
 
-    Members whose lease is over are removed with it.
+    Members whose lease is over do not count: the service removes them first.
     """
     with connect(url) as client:
-        _refuse_members(client, group, and_lapsed=False)
+        _refuse_members(client, group)
         topics = sorted({one.topic for one in client.committed_offsets(group)})
         where = f" on {', '.join(topics)}" if topics else ""
         confirm(
@@ -209,11 +212,8 @@ def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: U
         typer.echo(f"deleted {group}")
 
 
-def _refuse_members(client: Client, group: str, *, and_lapsed: bool = True) -> None:
-    """Refuse a command that is for a group without members.
-
-    Args:
-        and_lapsed: Whether members whose lease is over by this machine's clock count, too.
+def _refuse_members(client: Client, group: str) -> None:
+    """Refuse a command that is for a group without members. Where all are dead, the service removes them first.
 
     Raises:
         CommandError: The group has members.
@@ -223,17 +223,10 @@ def _refuse_members(client: Client, group: str, *, and_lapsed: bool = True) -> N
     except GroupIdNotFoundError:
         return  # a subscription without members; what is missing the command's own requests say
     now_ms = _now_ms()
-    lapsed = [one for one in found if one.expires_at <= now_ms]
-    if len(lapsed) < len(found):
+    if any(one.expires_at + _GRACE_MS >= now_ms for one in found):
         raise CommandError(
             f"the group {group} has {_count(found)}; stop them first, or 'fenceline group remove' those that are dead "
             f"(see 'fenceline group members {group}')"
-        )
-    if lapsed and and_lapsed:
-        raise CommandError(
-            f"the group {group} still has {_count(found)}, and each lease is over, but no other member is there to "
-            f"remove them; first 'fenceline group remove {group} {lapsed[0].member_id} --yes'"
-            + (f", and so on (see 'fenceline group members {group}')" if len(lapsed) > 1 else "")
         )
 
 
@@ -357,7 +350,7 @@ def _tell_skew(found: Sequence[GroupMember], now_ms: int) -> None:
 def _tell_lapsed(group: str, found: Sequence[GroupMember], now_ms: int) -> None:
     for one in found:
         over_ms = now_ms - one.expires_at
-        if over_ms > _SKEW_MS:
+        if over_ms > _GRACE_MS:
             typer.echo(
                 f"the lease of {_called(one)} is over for {over_ms / 1000:.0f}s: the next heartbeat of another member "
                 f"removes it, or 'fenceline group remove {group} {one.member_id}'",
