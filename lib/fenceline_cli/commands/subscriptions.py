@@ -228,8 +228,8 @@ def delete(
 ) -> None:
     """Delete a subscription and its place in the topic. This cannot be undone; the command asks first.
 
-    Members of a group of this name that read the topic end with an error then. 'fenceline group delete' deletes a group,
-    and refuses while it has members.
+    Members of a group of this name that read the topic end with an error then. 'fenceline group delete' deletes a
+    group, and refuses while it has members.
     """
     confirm(is_sure, f"Delete {name} of {topic}?", f"this deletes subscription {name} of {topic} for good")
     with connect(url) as client:
