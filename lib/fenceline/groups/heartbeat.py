@@ -143,12 +143,11 @@ class _Request:
         return membership_of(member, group)
 
     def _go_on(self, group: GroupItem, member: MemberItem, *, is_join: bool) -> Membership:
+        membership.judge_assignor(group, self._beat.assignor)
         subscriber = self._subscribed(group.members[member.member_id])
         owned = self._owned(group, member, is_join=is_join)
         plan = _Plan(group, group, dict(group.members), dict(group.topics), group.assignor)
         plan.members[member.member_id] = subscriber
-        if is_join:
-            membership.judge_assignor(group, self._beat.assignor)
         is_looked = is_join or member.is_renewal_due(self._now_ms) or plan.members != group.members
         if is_looked:
             plan.topics = reads.topics(self._context, plan.members.values())

@@ -36,6 +36,7 @@ LIST_COLUMNS = ("group", "type", "state", "members", "epoch", "topics")
 MEMBER_COLUMNS = ("member_id", "instance_id", "client_name", "client_host", "member_epoch", "lease", "partitions")
 PARTITION_COLUMNS = ("topic", "partition", "committed", "lag", "member", "since", "token", "moves_to")
 _SKEW_MS = 1_000  # that two clocks may differ by without being called wrong
+_GRACE_MS = 1_000  # after a lease, in which the service does not remove the member yet
 
 
 @app.command(
@@ -73,10 +74,10 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
 
     committed is the offset that the group reads next, and lag counts the records from there to the end. since is the
     member epoch at which the member got the partition, and token is its fencing token. moves_to names the member that
-    gets the partition next.
+    gets the partition next. A member is named by its instance id, else by its client name, else by its member id.
 
-    A member whose lease ends later than its session time-out allows had a wrong clock in its way: a line on stderr
-    names it.
+    Lines on stderr name the members whose lease is over, and those whose lease ends later than their session time-out
+    allows, because a clock was wrong.
     """
     with connect(url) as client:
         while True:
@@ -91,13 +92,16 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
 def members(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
     """Show the members of a group, with the time that is left of each lease.
 
-    A member is removed one second after its lease. A static member that is away keeps its partitions until then.
+    A member is removed one second after its lease, by the heartbeat of another member. Where no other lives, it is
+    removed by the next join, 'reset' or 'delete', or within an hour by a sweep. A static member that is away keeps
+    its partitions until then. A partition with a question mark is one that the member was asked to give up, and still
+    holds.
     """
     with connect(url) as client:
         while True:
             page, now_ms = client.group(group), _now_ms()
             if as_json:
-                print_json([asdict(one) for one in page.members])
+                print_json([_member_json(one) for one in page.members])
             else:
                 _clear(watch)
                 print_rows(MEMBER_COLUMNS, [_member_row(one, now_ms) for one in page.members])
@@ -126,7 +130,8 @@ def reset(
 ) -> None:
     """Move the offsets of a group on a topic, while the group has no members.
 
-    The command first shows how many records the group would skip, and how many it would handle again, and asks.
+    The command first shows how many records the group would skip, and how many it would handle again, and asks. Members
+    whose lease is over do not count: the service removes them first.
     """
     position = positions.parse(to, "--to")
     with connect(url) as client:
@@ -189,7 +194,10 @@ def remove(
 
 @app.command(epilog="Example: fenceline group delete billing --yes")
 def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """Delete a group without members, with its offsets on every topic. It cannot be undone; the command asks first."""
+    """Delete a group without members, with its offsets on every topic. It cannot be undone; the command asks first.
+
+    Members whose lease is over do not count: the service removes them first.
+    """
     with connect(url) as client:
         _refuse_members(client, group)
         topics = sorted({one.topic for one in client.committed_offsets(group)})
@@ -205,20 +213,25 @@ def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: U
 
 
 def _refuse_members(client: Client, group: str) -> None:
-    """Refuse a command that is for a group without members.
+    """Refuse a command that is for a group without members. Where all are dead, the service removes them first.
 
     Raises:
         CommandError: The group has members.
     """
     try:
-        count = client.group(group).group.member_count
+        found = client.group(group).members
     except GroupIdNotFoundError:
         return  # a subscription without members; what is missing the command's own requests say
-    if count:
+    now_ms = _now_ms()
+    if any(one.expires_at + _GRACE_MS >= now_ms for one in found):
         raise CommandError(
-            f"the group {group} has {count} members; stop them first, or 'fenceline group remove' those that are dead "
+            f"the group {group} has {_count(found)}; stop them first, or 'fenceline group remove' those that are dead "
             f"(see 'fenceline group members {group}')"
         )
+
+
+def _count(found: Sequence[GroupMember]) -> str:
+    return f"{len(found)} member{'' if len(found) == 1 else 's'}"
 
 
 Marks = Mapping[tuple[str, int], tuple[int, int]]
@@ -272,6 +285,7 @@ def _show(page: GroupPage, marks: Marks, *, as_json: bool, is_again: bool) -> No
     )
     print_rows(PARTITION_COLUMNS, [["" if cell is None else cell for cell in row] for row in rows])
     _tell_skew(page.members, now_ms)
+    _tell_lapsed(page.group.group, page.members, now_ms)
 
 
 def _partition_rows(found: Sequence[GroupMember], marks: Marks) -> list[list[Any]]:
@@ -298,6 +312,13 @@ def _called(member: GroupMember) -> str:
     return member.instance_id or member.client_name or member.member_id
 
 
+def _member_json(member: GroupMember) -> dict[str, Any]:
+    """Return a member as the service's answer has it, with names in place of positions."""
+    held = [{**one._asdict(), "partitions": [part._asdict() for part in one.partitions]} for one in member.partitions]
+    asked, target = [one._asdict() for one in member.asked], [one._asdict() for one in member.target]
+    return {**asdict(member), "partitions": held, "asked": asked, "target": target}
+
+
 def _member_row(member: GroupMember, now_ms: int) -> list[object]:
     held = {topic.topic: [one.partition for one in topic.partitions] for topic in member.partitions}
     asked = {(topic.topic, number) for topic in member.asked for number in topic.partitions}
@@ -322,6 +343,17 @@ def _tell_skew(found: Sequence[GroupMember], now_ms: int) -> None:
             typer.echo(
                 f"a clock is wrong: the lease of {one.member_id} ends {beyond_ms / 1000:.0f}s later than now and its "
                 "session time-out; set the clock of this machine, or of the one that served the member",
+                err=True,
+            )
+
+
+def _tell_lapsed(group: str, found: Sequence[GroupMember], now_ms: int) -> None:
+    for one in found:
+        over_ms = now_ms - one.expires_at
+        if over_ms > _GRACE_MS:
+            typer.echo(
+                f"the lease of {_called(one)} is over for {over_ms / 1000:.0f}s: the next heartbeat of another member "
+                f"removes it, or 'fenceline group remove {group} {one.member_id}'",
                 err=True,
             )
 

@@ -396,6 +396,19 @@ def test_refused_joins_leave_nothing(service: Service) -> None:
     assert join(service.log, "a", principal="arn:aws:sts::1:assumed-role/x/2").member_epoch == 2
 
 
+@pytest.mark.parametrize("assignor", ["sticky", "range"])
+def test_a_later_heartbeat_with_another_assignor_is_refused_and_not_passed_over(
+    service: Service, assignor: str
+) -> None:
+    a = join(service.log, "a")
+    before = group_item(service), items(service)
+    with pytest.raises(UnsupportedAssignorError):
+        service.log.groups.heartbeat("billing", Heartbeat("a", a.member_epoch, assignor=assignor))
+    assert (group_item(service), items(service)) == before
+    heartbeat = Heartbeat("a", a.member_epoch, assignor="uniform")
+    assert service.log.groups.heartbeat("billing", heartbeat).member_epoch == a.member_epoch
+
+
 def test_a_group_has_its_largest_size(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GROUP_MEMBERS_MAX", 2)
     monkeypatch.setattr(limits, "GROUP_PARTITIONS_MAX", 5)
