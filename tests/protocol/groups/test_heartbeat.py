@@ -280,6 +280,16 @@ def test_a_report_of_what_the_member_does_not_hold_is_refused(service: Service) 
     assert items(service) == before
 
 
+def test_a_report_names_a_partition_once_with_or_without_its_topics_id(service: Service) -> None:
+    a = join(service.log, "a")
+    before = items(service)
+    report = [OwnedPartitions(TOPIC, [0, 1]), OwnedPartitions(TOPIC, [1], service.topic_id())]
+    with pytest.raises(InvalidRequestError, match="twice") as caught:
+        service.log.groups.heartbeat("billing", Heartbeat("a", a.member_epoch, owned=report))
+    assert caught.value.field == "owned[1]"
+    assert items(service) == before
+
+
 # Topics
 
 
