@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from io import TextIOWrapper
@@ -202,6 +203,23 @@ def _json_text(document: Any, stream: Any) -> str:
     """Return JSON as ``stream`` can carry it: escaped where its encoding is not UTF-8."""
     is_utf8 = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").replace("_", "") == "utf8"
     return json.dumps(document, ensure_ascii=not is_utf8)
+
+
+@contextmanager
+def warnings_shown(name: str) -> Iterator[None]:
+    """Print what the library logs as ``name``, from warnings on, as lines on stderr while the block runs."""
+    import logging  # which a command that needs no client does not load
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            typer.echo(f"warning: {record.getMessage()}", err=True)
+
+    handler, log = Lines(logging.WARNING), logging.getLogger(name)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def carry_any_text() -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from fenceline.model.group import GroupMember, HeldPartition, HeldTopic
 from fenceline.model.record import Record
-from fenceline_cli.commands.groups.rows import lease, partition_rows, tell_skew
+from fenceline_cli.commands.groups.command import _refuse_members
+from fenceline_cli.commands.groups.rows import lease, partition_rows, tell_lapsed, tell_skew
+from fenceline_cli.output import CommandError
 from tests.support.patience import wait_until
 from tests.support.results import error_line, lines
 
@@ -124,6 +126,11 @@ def test_members_are_listed_with_their_leases(run, client, topic, group):
     assert row[6] == f"{topic}/0,1"
     [member] = json.loads(run("group", "members", group, "--json").stdout)
     assert member["session_timeout_ms"] == 45_000
+    topic_id = client.topic(topic).topic_id
+    parts = [{"partition": n, "since": 1, "token": 1} for n in range(2)]
+    assert member["partitions"] == [{"topic": topic, "topic_id": topic_id, "partitions": parts}]
+    assert member["target"] == [{"topic": topic, "topic_id": topic_id, "partitions": [0, 1]}]
+    assert member["asked"] == []
 
 
 def test_a_view_is_shown_again_each_second(url, client, topic, group):
@@ -143,7 +150,7 @@ def test_a_view_is_shown_again_each_second(url, client, topic, group):
 def test_a_group_is_reset_while_it_has_no_members(run, client, topic, group):
     join(client, group, topic)
     refused = error_line(run("group", "reset", group, topic, "--to", "latest", "--yes"))
-    assert "has 1 members; stop them first" in refused
+    assert "has 1 member; stop them first" in refused
     client.leave_group(group, "m-1")
 
     assert [row.split("\t") for row in lines(run("group", "reset", group, topic, "--to", -1, "--dry-run"))[1:]] == [
@@ -190,6 +197,37 @@ def test_a_group_is_deleted_with_its_offsets_after_a_question(run, client, topic
     assert client.committed_offsets(group) == []
     assert "GROUP_ID_NOT_FOUND" in error_line(run("group", "show", group))
     assert "GROUP_ID_NOT_FOUND" in error_line(run("group", "delete", group, "--yes"))
+
+
+class Group:
+    """A client whose group has these members."""
+
+    def __init__(self, *expires_at):
+        self.members = [member(member_id=f"m-{n}", expires_at=at) for n, at in enumerate(expires_at)]
+
+    def group(self, name):
+        return self
+
+
+@pytest.mark.parametrize("expires_at", [[], [3_999], [3_999, 1_000]])
+def test_members_whose_leases_are_over_are_not_in_the_way(monkeypatch, expires_at):
+    monkeypatch.setattr("fenceline_cli.commands.groups.command.clock_ms", lambda: 5_000)
+    _refuse_members(Group(*expires_at), "g")
+
+
+@pytest.mark.parametrize(("expires_at", "count"), [([4_000], "1 member;"), ([6_000, 1_000], "2 members;")])
+def test_one_live_member_is_in_the_way(monkeypatch, expires_at, count):
+    monkeypatch.setattr("fenceline_cli.commands.groups.command.clock_ms", lambda: 5_000)
+    with pytest.raises(CommandError, match=f"the group g has {count} stop them first"):
+        _refuse_members(Group(*expires_at), "g")
+
+
+def test_a_lease_that_is_over_is_told_with_who_removes_the_member(capsys):
+    found = [member(member_id="a", client_name="web-1", expires_at=2_000), member(expires_at=4_500), member()]
+    tell_lapsed("g", found, 5_000)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("the lease of web-1 is over for 3s: the next heartbeat of another member removes it")
+    assert line.endswith("'fenceline group remove g a'")
 
 
 def member(**more):

@@ -7,6 +7,7 @@ import pytest
 
 from fenceline.client import Client
 from fenceline.client.reader_watch import ReaderWatch
+from fenceline.client.subscriber import Subscriber
 from fenceline.model.record import Record
 from tests.support.results import error_line, lines
 
@@ -87,6 +88,27 @@ def test_shared_silences_the_warning_of_another_reader(run, topic, monkeypatch):
     run("consume", topic, "--subscription", "s", "--max", 1, "--shared")
     assert made == [False, True]
     assert "--subscription" in error_line(run("consume", topic, "--shared"))
+
+
+@pytest.mark.parametrize(("options", "warnings"), [([], 1), (["--shared"], 0)])
+def test_another_reader_of_a_subscription_is_told_on_stderr(url, run, topic, monkeypatch, options, warnings):
+    run("subscription", "create", topic, "s", "--from", "earliest")
+    before = Subscriber.acknowledge
+    with Client(url) as client:
+        ahead = ReaderWatch(client, topic, "s", "other-reader", None, is_shared=True)
+
+        def acknowledge(self, partition, offset):
+            """Acknowledge as the command does, after another reader has passed the record."""
+            ahead.acknowledge(partition, cumulative=offset)
+            return before(self, partition, offset)
+
+        monkeypatch.setattr(Subscriber, "acknowledge", acknowledge)
+        monkeypatch.setattr(Subscriber, "pages", lambda self: ((number, [one]) for number, one in self))
+        done = run("consume", topic, "--subscription", "s", *options)
+
+    assert len(done.stdout.split()) == 6
+    assert done.stderr.count("warning: another reader acknowledges the same partition") == warnings
+    assert done.stderr.count("--group") == warnings
 
 
 def test_ranges_that_were_acknowledged_by_themselves_are_shown(run, url, topic):

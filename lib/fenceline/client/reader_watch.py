@@ -8,12 +8,14 @@ a stopped one warns of nothing, and no clock is compared.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from fenceline import errors
 from fenceline.client.requests.subscriptions import SubscriptionRequests
-from fenceline.client.transport import log
 from fenceline.model.subscription import Acknowledged, OtherReader
+
+log = logging.getLogger("fenceline.readers")  # of its own, so that the command line can show this alone
 
 _NEW = ("reader_id", "client_name")  # which an older service refuses
 
@@ -87,8 +89,8 @@ class ReaderWatch:
         self._is_quiet = True
         log.warning(
             "another reader acknowledges the same partition, so that both are shown its records; share the partitions "
-            "by a group (client.consumer), own them (client.own), or pass shared=True if this is meant: "
-            "subscription=%s topic=%s partition=%d other=%s",
+            "by a group (client.consumer, --group), own them (client.own, 'fenceline own'), or say that this is meant "
+            "(shared=True, --shared): subscription=%s topic=%s partition=%d other=%s",
             self._name,
             self._topic,
             partition,

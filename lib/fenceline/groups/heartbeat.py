@@ -112,12 +112,11 @@ class _Request:
         return membership_of(member, group)
 
     def _go_on(self, group: GroupItem, member: MemberItem, *, is_join: bool) -> Membership:
+        membership.judge_assignor(group, self._beat.assignor)
         known = group.members[member.member_id]
         plan = Plan(group, self._beat)
         is_new = plan.subscribe(known) != known
         owned = self._owned(group, member, is_join=is_join)
-        if is_join:
-            membership.judge_assignor(group, self._beat.assignor)
         if is_join or is_new or member.is_renewal_due(self._now_ms):
             plan.topics = reads.topics(self._context, plan.members.values())
         lacks = bool(reconcile.targeted(group, member.member_id).keys() - member.holds.keys())

@@ -48,6 +48,11 @@ def reported(member: MemberItem, group: GroupItem, owned: Sequence[OwnedPartitio
         # A client that sends no topic ids does not know that its topic is another one by now.
         is_followed = one.topic_id is None and held_ids.get(one.topic) not in (None, topic_id)
         for partition in one.partitions:
+            if (topic_id, partition) in named:
+                raise InvalidRequestError(
+                    f"the report names a partition twice: topic={one.topic} partition={partition}",
+                    field=f"owned[{index}]",
+                )
             if (topic_id, partition) in member.holds:
                 named.add((topic_id, partition))
             elif not is_followed:

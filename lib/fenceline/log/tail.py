@@ -153,10 +153,10 @@ def check_read(partition: Partition, tail: Tail) -> None:
         raise LookAgain("the server was stopped while it read the log; send the request again")
 
 
-def out_of_range(offset: int, bounds: Bounds) -> OffsetOutOfRangeError:
-    """Return the refusal of an offset outside the log."""
+def out_of_range(offset: int, bounds: Bounds, place: str = "") -> OffsetOutOfRangeError:
+    """Return the refusal of an offset outside the log; ``place`` names it where a request has several partitions."""
     return OffsetOutOfRangeError(
-        f"the partition has no such offset; give one from log_start_offset to next_offset: offset={offset} "
+        f"the partition has no such offset; give one from log_start_offset to next_offset: {place}offset={offset} "
         f"log_start_offset={bounds.log_start_offset} next_offset={bounds.next_offset}",
         log_start_offset=bounds.log_start_offset,
         next_offset=bounds.next_offset,

@@ -139,7 +139,7 @@ def check_range(
     tails = context.runtime.gather([partial(verified_tail, partition) for partition in places.partitions])
     for one, tail in zip(offsets, tails, strict=True):
         if one.offset > tail.bounds.next_offset:
-            raise out_of_range(one.offset, tail.bounds)
+            raise out_of_range(one.offset, tail.bounds, f"topic={one.topic} partition={one.partition} ")
     found = zip(places.partitions, tails, strict=True)
     return {(one.topic, one.partition): place for one, place in zip(offsets, found, strict=True)}
 

@@ -221,7 +221,11 @@ def delete(
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Delete a subscription and its place in the topic. This cannot be undone; the command asks first."""
+    """Delete a subscription and its place in the topic. This cannot be undone; the command asks first.
+
+    Members of a group of this name that read the topic end with an error then. 'fenceline group delete' deletes a
+    group, and refuses while it has members.
+    """
     confirm(is_sure, f"Delete {name} of {topic}?", f"this deletes subscription {name} of {topic} for good")
     with connect(url) as client:
         client.delete_subscription(topic, name)

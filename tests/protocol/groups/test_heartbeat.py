@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fenceline import limits
@@ -278,6 +280,16 @@ def test_a_report_of_what_the_member_does_not_hold_is_refused(service: Service) 
     assert items(service) == before
 
 
+def test_a_report_names_a_partition_once_with_or_without_its_topics_id(service: Service) -> None:
+    a = join(service.log, "a")
+    before = items(service)
+    report = [OwnedPartitions(TOPIC, [0, 1]), OwnedPartitions(TOPIC, [1], service.topic_id())]
+    with pytest.raises(InvalidRequestError, match="twice") as caught:
+        service.log.groups.heartbeat("billing", Heartbeat("a", a.member_epoch, owned=report))
+    assert caught.value.field == "owned[1]"
+    assert items(service) == before
+
+
 # Topics
 
 
@@ -394,6 +406,19 @@ def test_refused_joins_leave_nothing(service: Service) -> None:
     assert join(service.log, "a", principal="arn:aws:sts::1:assumed-role/x/2").member_epoch == 2
 
 
+@pytest.mark.parametrize("assignor", ["sticky", "range"])
+def test_a_later_heartbeat_with_another_assignor_is_refused_and_not_passed_over(
+    service: Service, assignor: str
+) -> None:
+    a = join(service.log, "a")
+    before = group_item(service), items(service)
+    with pytest.raises(UnsupportedAssignorError):
+        service.log.groups.heartbeat("billing", Heartbeat("a", a.member_epoch, assignor=assignor))
+    assert (group_item(service), items(service)) == before
+    heartbeat = Heartbeat("a", a.member_epoch, assignor="uniform")
+    assert service.log.groups.heartbeat("billing", heartbeat).member_epoch == a.member_epoch
+
+
 def test_a_group_has_its_largest_size(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GROUP_MEMBERS_MAX", 2)
     monkeypatch.setattr(limits, "GROUP_PARTITIONS_MAX", 5)
@@ -472,3 +497,29 @@ def test_a_join_takes_nothing_that_another_member_takes_meanwhile_by_the_target_
     found = items(service)
     assert not found["b"].holds.keys() & found["c"].holds.keys()
     assert not set(held(c)) & set(taken)
+
+
+def retarget(service: Service, *members: str | None) -> None:
+    """Give each partition of the topic to a member, as changes of the group by others do."""
+    group = group_item(service)
+    epoch = group.epoch + 1
+    changed = replace(group, epoch=epoch, target_epoch=epoch, target={service.topic_id(): members})
+    service.items.store.write([changed.put(service.runtime)])
+
+
+def test_a_report_that_comes_after_the_target_changed_twice_releases_nothing(service: Service) -> None:
+    """Each change of what is shown raises the epoch, also while the member is asked for something (G3)."""
+    a = join(service.log, "a")
+    retarget(service, "a", "a", None, None)
+    late = beat(service.log, a)
+    assert held(late) == [0, 1]
+    retarget(service, None, None, "a", "a")
+    told = beat(service.log, late)
+    assert held(told) == [2, 3], "which the client works on from now on"
+    retarget(service, "a", "a", None, None)
+    beat(service.log, told)  # its answer is under way
+    with pytest.raises(FencedMemberEpochError):
+        beat(service.log, late, [0, 1])
+    member = member_item(service, "a")
+    assert member is not None
+    assert sorted(partition for _, partition in member.holds) == [0, 1, 2, 3]

@@ -122,6 +122,11 @@ def test_all_of_a_request_is_committed_or_nothing(
     assert committed(topics.log) == []
 
 
+def test_a_commit_beyond_the_log_names_the_partition(topics: Service) -> None:
+    with pytest.raises(OffsetOutOfRangeError, match=f"topic={TOPIC} partition=2 offset=11 "):
+        commit(topics.log, (TOPIC, 0, 5), (OTHER, 1, 5), (TOPIC, 2, 11))
+
+
 def test_a_commit_is_of_1_to_32_partitions(topics: Service) -> None:
     with pytest.raises(InvalidRequestError):
         commit(topics.log)

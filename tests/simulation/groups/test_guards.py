@@ -1,7 +1,8 @@
 """Each guard of groups, switched off: the seeds find what it was there for, and pass with it.
 
 Not here: "each change of what is shown raises the epoch". What breaks without it is several changes of the target
-around one late report, which no seed has met; the model Groups finds it.
+around one late report, which no seed has met. The model Groups finds it, and ``tests/protocol/groups`` plays the
+history that it found.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from fenceline_cli.options import (
     connect,
     partitions_of,
 )
-from fenceline_cli.output import CommandError
+from fenceline_cli.output import CommandError, warnings_shown
 from fenceline_cli.record_lines import NAMES, Lines
 
 if TYPE_CHECKING:
@@ -303,17 +303,20 @@ def _consume_subscription(
     max_delay_ms: int,
 ) -> None:
     at = initial_position(start, "--subscription", "'fenceline subscription seek' moves one elsewhere")
-    with client.subscribe(
-        topic,
-        name,
-        partitions,
-        initial_position=at,
-        follow=follow,
-        isolation=isolation,
-        session_id=session,
-        shared=shared,
-        max_delay_ms=max_delay_ms,
-    ) as subscriber:
+    with (
+        warnings_shown("fenceline.readers"),
+        client.subscribe(
+            topic,
+            name,
+            partitions,
+            initial_position=at,
+            follow=follow,
+            isolation=isolation,
+            session_id=session,
+            shared=shared,
+            max_delay_ms=max_delay_ms,
+        ) as subscriber,
+    ):
         through = outages if follow else None
         for number, records in pages_through(subscriber, through):
             if (last := lines.show(number, records)) is not None:

@@ -11,7 +11,15 @@ import typer
 
 from fenceline.errors import GroupIdNotFoundError, UnknownSubscriptionError
 from fenceline_cli import positions
-from fenceline_cli.commands.groups.rows import lags_of, marks_of, print_members, print_partitions
+from fenceline_cli.commands.groups.rows import (
+    GRACE_MS,
+    clock_ms,
+    counted,
+    lags_of,
+    marks_of,
+    print_members,
+    print_partitions,
+)
 from fenceline_cli.moves import carry_out, move_of, show_moves, totals
 from fenceline_cli.options import (
     DEFAULT_URL,
@@ -82,10 +90,10 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
 
     committed is the offset that the group reads next, and lag counts the records from there to the end. since is the
     member epoch at which the member got the partition, and token is its fencing token. moves_to names the member that
-    gets the partition next.
+    gets the partition next. A member is named by its instance id, else by its client name, else by its member id.
 
-    A member whose lease ends later than its session time-out allows had a wrong clock in its way: a line on stderr
-    names it.
+    Lines on stderr name the members whose lease is over, and those whose lease ends later than their session time-out
+    allows, because a clock was wrong.
     """
     with connect(url) as client:
         for _ in _looks(watch):
@@ -97,7 +105,10 @@ def show(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = 
 def members(group: Name, watch: Watch = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
     """Show the members of a group, with the time that is left of each lease.
 
-    A member is removed one second after its lease. A static member that is away keeps its partitions until then.
+    A member is removed one second after its lease, by the heartbeat of another member. Where no other lives, it is
+    removed by the next join, 'reset' or 'delete', or within an hour by a sweep. A static member that is away keeps
+    its partitions until then. A partition with a question mark is one that the member was asked to give up, and still
+    holds.
     """
     with connect(url) as client:
         for _ in _looks(watch):
@@ -121,7 +132,8 @@ def reset(
 ) -> None:
     """Move the offsets of a group on a topic, while the group has no members.
 
-    The command first shows how many records the group would skip, and how many it would handle again, and asks.
+    The command first shows how many records the group would skip, and how many it would handle again, and asks. Members
+    whose lease is over do not count: the service removes them first.
     """
     position = positions.parse(to, "--to")
     with connect(url) as client:
@@ -178,7 +190,10 @@ def remove(
 
 @app.command(epilog="Example: fenceline group delete billing --yes")
 def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """Delete a group without members, with its offsets on every topic. It cannot be undone; the command asks first."""
+    """Delete a group without members, with its offsets on every topic. It cannot be undone; the command asks first.
+
+    Members whose lease is over do not count: the service removes them first.
+    """
     with connect(url) as client:
         _refuse_members(client, group)
         topics = sorted({one.topic for one in client.committed_offsets(group)})
@@ -194,19 +209,20 @@ def delete(group: Name, is_sure: IsSure = False, as_json: AsJson = False, url: U
 
 
 def _refuse_members(client: Client, group: str) -> None:
-    """Refuse a command that is for a group without members.
+    """Refuse a command that is for a group without members. Where all are dead, the service removes them first.
 
     Raises:
         CommandError: The group has members.
     """
     try:
-        count = client.group(group).group.member_count
+        found = client.group(group).members
     except GroupIdNotFoundError:
         return  # a subscription without members; what is missing the command's own requests say
-    if count:
+    now_ms = clock_ms()
+    if any(one.expires_at + GRACE_MS >= now_ms for one in found):
         raise CommandError(
-            f"the group {group} has {count} members; stop them first, or 'fenceline group remove' those that are dead "
-            f"(see 'fenceline group members {group}')"
+            f"the group {group} has {counted(len(found))}; stop them first, or 'fenceline group remove' those "
+            f"that are dead (see 'fenceline group members {group}')"
         )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MEMBER_COLUMNS = ("member_id", "instance_id", "client_name", "client_host", "member_epoch", "lease", "partitions")
 PARTITION_COLUMNS = ("topic", "partition", "committed", "lag", "member", "since", "token", "moves_to")
 _SKEW_MS = 1_000  # that two clocks may differ by without being called wrong
+GRACE_MS = 1_000  # after a lease, in which the service does not remove the member yet
 
 Marks = Mapping[tuple[str, int], tuple[int, int]]
 
@@ -61,14 +62,14 @@ def print_partitions(page: GroupPage, marks: Marks, *, as_json: bool, is_again: 
         print_json({**asdict(page.group), "lag": _lag(marks), "partitions": partitions})
         return
     _clear(is_again)
-    entry, now_ms = page.group, _now_ms()
-    count = f"{entry.member_count} member{'' if entry.member_count == 1 else 's'}"
+    entry, now_ms = page.group, clock_ms()
     typer.echo(
-        f"{entry.group}: {entry.state}, {count}, lag {_lag(marks):,}, epoch {entry.epoch}, {entry.assignor}, "
-        f"changed {utc(entry.updated_at)}"
+        f"{entry.group}: {entry.state}, {counted(entry.member_count)}, lag {_lag(marks):,}, epoch {entry.epoch}, "
+        f"{entry.assignor}, changed {utc(entry.updated_at)}"
     )
     print_rows(PARTITION_COLUMNS, [["" if cell is None else cell for cell in row] for row in rows])
     tell_skew(page.members, now_ms)
+    tell_lapsed(entry.group, page.members, now_ms)
 
 
 def partition_rows(found: Sequence[GroupMember], marks: Marks) -> list[list[Any]]:
@@ -94,9 +95,9 @@ def partition_rows(found: Sequence[GroupMember], marks: Marks) -> list[list[Any]
 def print_members(found: Sequence[GroupMember], *, as_json: bool, is_again: bool) -> None:
     """Print a row for each member."""
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([_member_json(one) for one in found])
         return
-    now_ms = _now_ms()
+    now_ms = clock_ms()
     _clear(is_again)
     print_rows(MEMBER_COLUMNS, [_member_row(one, now_ms) for one in found])
     tell_skew(found, now_ms)
@@ -104,6 +105,17 @@ def print_members(found: Sequence[GroupMember], *, as_json: bool, is_again: bool
 
 def _called(member: GroupMember) -> str:
     return member.instance_id or member.client_name or member.member_id
+
+
+def counted(members: int) -> str:
+    return f"{members} member{'' if members == 1 else 's'}"
+
+
+def _member_json(member: GroupMember) -> dict[str, Any]:
+    """Return a member as the service's answer has it, with names in place of positions."""
+    held = [{**one._asdict(), "partitions": [part._asdict() for part in one.partitions]} for one in member.partitions]
+    asked, target = [one._asdict() for one in member.asked], [one._asdict() for one in member.target]
+    return {**asdict(member), "partitions": held, "asked": asked, "target": target}
 
 
 def _member_row(member: GroupMember, now_ms: int) -> list[object]:
@@ -134,10 +146,21 @@ def tell_skew(found: Sequence[GroupMember], now_ms: int) -> None:
             )
 
 
+def tell_lapsed(group: str, found: Sequence[GroupMember], now_ms: int) -> None:
+    for one in found:
+        over_ms = now_ms - one.expires_at
+        if over_ms > GRACE_MS:
+            typer.echo(
+                f"the lease of {_called(one)} is over for {over_ms / 1000:.0f}s: the next heartbeat of another member "
+                f"removes it, or 'fenceline group remove {group} {one.member_id}'",
+                err=True,
+            )
+
+
 def _clear(is_again: bool) -> None:
     if is_again and sys.stdout.isatty():
         typer.echo("\x1b[2J\x1b[H", nl=False)  # an empty screen, from its top
 
 
-def _now_ms() -> int:
+def clock_ms() -> int:
     return time.time_ns() // 1_000_000
