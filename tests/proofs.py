@@ -37,8 +37,8 @@ AT_NIGHT = {
         "It shows nothing of the product. CI tests what it counts by.",
     ),
     "tests/spark/test_demo.py": (
-        "the whole demo, whose driver is killed three times",
-        "CI runs the demo with one of the three deaths.",
+        "the demo, whose driver is killed three times",
+        "Spark starts four times. CI tries the demo's comparisons, and kills drivers in `test_driver_crashes.py`.",
     ),
     "tests/spark/test_driver_crashes.py": (
         "a driver is killed at each request",
@@ -68,6 +68,23 @@ AT_NIGHT = {
         "moto as a store; items on ministack",
         "They are second servers. CI has versitygw and ministack for objects, DynamoDB Local for items.",
     ),
+    "tests/docs/test_blocks.py": (
+        "the blocks of two more pages on Spark",
+        "Each block starts Spark. CI has one page, and the Python code of the reference's pages.",
+    ),
+    "tests/docs/test_browser.py": (
+        "a page of each further kind in the browser",
+        "Each takes 7 s of CPU. CI has a page with each thing that pages are made of, and all searches.",
+    ),
+    "tests/e2e/conftest.py": (
+        "the black-box tests on moto, and on `fenceline dev`",
+        "CI has them in memory and deployed. The blocks of each page run on `fenceline dev`.",
+    ),
+    "tests/e2e/test_page.py": (
+        "a stranger deploys a region as the page on AWS says",
+        "It is a third deployment by the same toolkit. CI deploys two regions, and looks whether all that the page types "
+        "is there.",
+    ),
     "tests/http/test_generated_client.py": (
         "clients generated in Java and Go",
         "Their generators and compilers take 20 s. CI has Python and TypeScript.",
@@ -84,10 +101,22 @@ AT_NIGHT = {
         "the bundle for this machine has the same bytes again",
         "CI has the bundle for Lambda.",
     ),
+    "tests/infra/test_stack.py": (
+        "the rules of AwsSolutions and cfn-lint for the plain deployment and for a trial",
+        "CI has them for a deployment with every option.",
+    ),
+    "tests/infra/test_stack_with_peers.py": (
+        "the same rules for one peer, and in an account that is known",
+        "CI has them for all peers.",
+    ),
     "tests/models/test_models.py": (
         "each guard of the models, switched off",
         "Each takes a second of Java, and only a change of a model changes it; `make models` is run before and after "
         "one. CI checks each model whole, one guard of each, and recorded runs of the code.",
+    ),
+    "tests/processes/test_bench.py": (
+        "the benchmark on real servers",
+        "It shows nothing of the product. CI tests what the benchmark counts by, in `tests/unit/benchmarks`.",
     ),
     "tests/processes/test_combining.py": (
         "32 processes, 20 blows",
@@ -108,6 +137,11 @@ AT_NIGHT = {
     "tests/processes/test_once.py": (
         "12 rounds",
         "CI kills and stops each role once.",
+    ),
+    "tests/processes/test_regions_bench.py": (
+        "the benchmark of regions",
+        "It shows nothing of the product. CI counts the same in `tests/protocol/regions`, and kills regions in "
+        "`test_regions.py`.",
     ),
     "tests/processes/test_takeover.py": (
         "20 takeovers, and 10 with two workers",
