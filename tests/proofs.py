@@ -110,9 +110,13 @@ AT_NIGHT = {
         "CI has them for all peers.",
     ),
     "tests/models/test_models.py": (
-        "each guard of the models, switched off",
-        "Each takes a second of Java, and only a change of a model changes it; `make models` is run before and after "
+        "each guard of the models, switched off; further bounds; rules that are changed in a copy",
+        "Each takes seconds of Java, and only a change of a model changes it; `make models` is run before and after "
         "one. CI checks each model whole, one guard of each, and recorded runs of the code.",
+    ),
+    "tests/models/test_traces.py": (
+        "two more recorded runs of the code for each model",
+        "Another run is more of the same. CI has two for each model, and `make simulate` fifty.",
     ),
     "tests/processes/test_bench.py": (
         "the benchmark on real servers",

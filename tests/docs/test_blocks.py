@@ -49,7 +49,9 @@ def test_a_pages_blocks_do_what_the_page_says(page: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[] if page == DOCS / SPARK_BY_DAY else pytest.mark.prove, id=str(page.relative_to(DOCS)))
+        pytest.param(
+            page, marks=[] if page == DOCS / SPARK_BY_DAY else pytest.mark.prove, id=str(page.relative_to(DOCS))
+        )
         for page in ON_SPARK
     ],
 )
