@@ -19,8 +19,8 @@ from tests.e2e.region import QUIET, ROOT, Toolkit
 from tests.servers import install
 from tests.servers.aws import RESOLVER, Aws, aws
 
-# By night, since it deploys a third region by the commands of ``test_deployed``. By day ``tests/docs/test_operate.py`` looks
-# whether all that the page types is there.
+# By night, since it deploys a third region by the commands of ``test_deployed``. By day ``tests/docs/test_operate.py``
+# looks whether all that the page types is there.
 pytestmark = [pytest.mark.deploy, pytest.mark.prove]
 
 PAGE = ROOT / "docs" / "learn" / "on-aws.md"
