@@ -29,11 +29,6 @@ AT_NIGHT = {
         "A death at a read leaves what the write before it left. CI has a death at every write, and a row of the table "
         "accounts for all that each leaves.",
     ),
-    "tests/simulation/harness/guards.py": (
-        "each guard of the code, switched off, whose seed takes more than two seconds of CPU",
-        "It shows that the simulation would see the guard missing. CI has each rule of regions in "
-        "`tests/protocol/regions`, and all other guards.",
-    ),
     "tests/spark/test_attempts_of_tasks.py": (
         "speculative and repeated attempts of tasks",
         "They start Spark six times. CI loses a task's process in `test_driver_crashes.py`.",
@@ -236,8 +231,7 @@ def _guards() -> Iterator[str]:
     by_scenario: dict[str, list[str]] = defaultdict(list)
     for guard in all_guards():
         by_scenario[guard.scenario].append(f"`{guard.name}`")
-    yield "**Guards of the code**, each switched off. CI plays the seed that finds it, and then with the guard."
-    yield "`make prove` plays those that take long.\n"
+    yield "**Guards of the code**, each switched off. CI plays the seed that finds it, and then with the guard.\n"
     rows = ((scenario, str(len(names)), ", ".join(names)) for scenario, names in by_scenario.items())
     yield from _table("| simulation | guards | switched off |", rows)
 

@@ -263,6 +263,6 @@ def refuses_what_it_may_have_reserved(patch: Patch) -> None:
     patch.setattr(claim, "Attempts", partial(Attempts, is_refusal_final=True))
 
 
-@pytest.mark.parametrize("guard", GUARDS.cases())
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
     guard.check()

@@ -246,6 +246,6 @@ def ends_a_member_without_lifting_the_epoch(patch: Patch) -> None:
         assert module.membership is membership
 
 
-@pytest.mark.parametrize("guard", GUARDS.cases())
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
 def test_without_the_guard_a_seed_breaks_a_promise(guard: Guard) -> None:
     guard.check()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from fenceline.errors import CorruptLogError
 from tests.simulation.harness.scenario import Failed, Plan, Scenario
@@ -34,7 +33,6 @@ class Guard:
     switch_off: SwitchOff
     play: Callable[[int], object]  # a seed, by the plan that meets what the guard is for
     seed: int
-    is_long: bool = False  # the seed takes more than two seconds of CPU, without the guard and with it
 
     @property
     def name(self) -> str:
@@ -89,18 +87,12 @@ class Guards(Generic[P]):
         self._scenario = scenario
         self.all: list[Guard] = []
 
-    def guard(self, plan: Callable[[int], P], seed: int, *, is_long: bool = False) -> Callable[[SwitchOff], SwitchOff]:
+    def guard(self, plan: Callable[[int], P], seed: int) -> Callable[[SwitchOff], SwitchOff]:
         """Declare the function that switches a guard off; its docstring describes what is missing then."""
 
         def declared(switch_off: SwitchOff) -> SwitchOff:
             play = lambda seed: self._scenario.run_seed(seed, plan(seed))  # noqa: E731
-            self.all.append(Guard(self._scenario.name, switch_off, play, seed, is_long))
+            self.all.append(Guard(self._scenario.name, switch_off, play, seed))
             return switch_off
 
         return declared
-
-    def cases(self) -> list[ParameterSet]:
-        """Return the guards as a test takes them. Those with a long seed are tried at night."""
-        return [
-            pytest.param(guard, id=str(guard), marks=[pytest.mark.prove] if guard.is_long else []) for guard in self.all
-        ]

@@ -177,6 +177,6 @@ def takes_no_answer_for_no_put(patch: Patch) -> None:
     patch.setattr(OwnOffers, "offer", forgetful)
 
 
-@pytest.mark.parametrize("guard", GUARDS.cases())
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
     guard.check()

@@ -197,6 +197,6 @@ def puts_any_view_in_force(patch: Patch) -> None:
     patch.setattr(compaction, "Head", forgotten)
 
 
-@pytest.mark.parametrize("guard", GUARDS.cases())
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
     guard.check()

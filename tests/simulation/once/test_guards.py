@@ -308,6 +308,6 @@ def extends_what_is_past(patch: Patch) -> None:
     patch.setattr(decide, "_extend", extend)
 
 
-@pytest.mark.parametrize("guard", GUARDS.cases())
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
     guard.check()

@@ -83,7 +83,7 @@ def takes_an_earlier_life_again(patch: Patch) -> None:
     patch.setattr(region_state, "moved", lambda *args: replace(moved(*args), former=()))
 
 
-@GUARDS.guard(plans.transactions, seed=3, is_long=True)
+@GUARDS.guard(plans.transactions, seed=3)
 def takes_what_is_not_decided(patch: Patch) -> None:
     """Take a source's batches up to its end, not up to its last stable offset."""
     asked = DirectSource._segments
@@ -132,7 +132,7 @@ def counts_what_was_aborted(patch: Patch) -> None:
     patch.setattr(Packer, "pass_by", counting)
 
 
-@GUARDS.guard(plans.transactions, seed=1, is_long=True)
+@GUARDS.guard(plans.transactions, seed=1)
 def notes_a_scan_of_what_is_not_decided(patch: Patch) -> None:
     """Note that a source was looked at to its end, not to its last stable offset."""
     stood = resume_point.resume_point
@@ -216,19 +216,19 @@ def takes_each_snapshot_for_final(patch: Patch) -> None:
 # Cursors (I22, I23)
 
 
-@GUARDS.guard(plans.lives_to_the_end, seed=6, is_long=True)
+@GUARDS.guard(plans.lives_to_the_end, seed=6)
 def passes_earlier_lives(patch: Patch) -> None:
     """Let an UPDATE pass what an earlier life of an origin has left."""
     patch.setattr(region_state, "ends_life", lambda known, topic_id: False)
 
 
-@GUARDS.guard(plans.trims, seed=3, is_long=True)
+@GUARDS.guard(plans.trims, seed=3)
 def passes_what_the_sender_never_had(patch: Patch) -> None:
     """Let an UPDATE pass numbers that the sender's region skipped, or came too late for."""
     patch.setattr(apply_updates, "_had_below", lambda partition, tail, mark, position, starts: position)
 
 
-@GUARDS.guard(plans.cuts, seed=37, is_long=True)
+@GUARDS.guard(plans.cuts, seed=37)
 def moves_backwards(patch: Patch) -> None:
     """Let an UPDATE set a mark that is already further."""
 
@@ -242,7 +242,7 @@ def moves_backwards(patch: Patch) -> None:
     patch.setattr(apply_updates, "moved", moved)
 
 
-@GUARDS.guard(plans.lives, seed=6, is_long=True)
+@GUARDS.guard(plans.lives, seed=6)
 def moves_in_another_life(patch: Patch) -> None:
     """Take a position for one in the present life of the topic here (I20)."""
     judged = apply_updates.moved
@@ -257,7 +257,7 @@ def moves_in_another_life(patch: Patch) -> None:
     patch.setattr(apply_updates, "moved", moved)
 
 
-@GUARDS.guard(plans.trims, seed=1, is_long=True)
+@GUARDS.guard(plans.trims, seed=25)
 def sends_what_retention_passed(patch: Patch) -> None:
     """Send on a mark that only the log start has moved."""
 
@@ -282,7 +282,7 @@ def keeps_in_memory_what_is_due(patch: Patch) -> None:
     patch.setattr(SnapshotCache, "_passed", lambda self, mark: replace(passed(self, mark), due=None))
 
 
-@GUARDS.guard(plans.the_last_reader, seed=2, is_long=True)
+@GUARDS.guard(plans.the_last_reader, seed=2)
 def looks_at_no_cursor_later(patch: Patch) -> None:
     """Leave it to the next acknowledgement to consider the snapshots that came since."""
     patch.setattr(due_work, "_moves", lambda *args: [])
@@ -329,6 +329,6 @@ def forwards_beyond_a_skip(patch: Patch) -> None:
     patch.setattr(RelaySource, "has_skip", lambda self, *of: False)
 
 
-@pytest.mark.parametrize("guard", GUARDS.cases())
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
     guard.check()

@@ -331,6 +331,6 @@ def forgets_the_commits_in_a_rebuild(patch: Patch) -> None:
     patch.setattr(OpenTransactions, "note_commits", lambda *args: None)
 
 
-@pytest.mark.parametrize("guard", GUARDS.cases())
+@pytest.mark.parametrize("guard", GUARDS.all, ids=str)
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(guard: Guard) -> None:
     guard.check()
