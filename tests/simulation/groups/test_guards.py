@@ -123,7 +123,7 @@ def takes_on_any_version_of_the_group(patch: Patch) -> None:
     patch.setattr(_Request, "_write", write)
 
 
-@GUARDS.guard(hasty, seed=4)
+@GUARDS.guard(hasty, seed=7)
 def writes_a_member_on_any_version(patch: Patch) -> None:
     """Write a member's item over whatever is there by now (G1, G4)."""
     written = _Request._write
