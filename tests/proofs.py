@@ -25,8 +25,9 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 # Files with tests that are marked ``prove``, and what CI proves of the same.
 AT_NIGHT = {
     "tests/simulation/crash/test_crash_matrix.py": (
-        "deaths, lost answers and late landings at every store call",
-        "A death at a read leaves what the write before it left. CI has a death at every write.",
+        "deaths, lost answers and late landings at every store call; each row of the table is seen",
+        "A death at a read leaves what the write before it left. CI has a death at every write, and a row of the table "
+        "accounts for all that each leaves.",
     ),
     "tests/spark/test_attempts_of_tasks.py": (
         "speculative and repeated attempts of tasks",
@@ -37,8 +38,8 @@ AT_NIGHT = {
         "It shows nothing of the product. CI tests what it counts by.",
     ),
     "tests/spark/test_demo.py": (
-        "the whole demo, whose driver is killed three times",
-        "CI runs the demo with one of the three deaths.",
+        "the demo, whose driver is killed three times",
+        "Spark starts four times. CI tries the demo's comparisons, and kills drivers in `test_driver_crashes.py`.",
     ),
     "tests/spark/test_driver_crashes.py": (
         "a driver is killed at each request",
@@ -68,6 +69,23 @@ AT_NIGHT = {
         "moto as a store; items on ministack",
         "They are second servers. CI has versitygw and ministack for objects, DynamoDB Local for items.",
     ),
+    "tests/docs/test_blocks.py": (
+        "the blocks of two more pages on Spark",
+        "Each block starts Spark. CI has one page, and the Python code of the reference's pages.",
+    ),
+    "tests/docs/test_browser.py": (
+        "a page of each further kind in the browser",
+        "Each takes 7 s of CPU. CI has a page with each thing that pages are made of, and all searches.",
+    ),
+    "tests/e2e/conftest.py": (
+        "the black-box tests on moto, and on `fenceline dev`",
+        "CI has them in memory and deployed. The blocks of each page run on `fenceline dev`.",
+    ),
+    "tests/e2e/test_page.py": (
+        "a stranger deploys a region as the page on AWS says",
+        "It is a third deployment by the same toolkit. CI deploys two regions, and looks whether all that the page "
+        "types is there.",
+    ),
     "tests/http/test_generated_client.py": (
         "clients generated in Java and Go",
         "Their generators and compilers take 20 s. CI has Python and TypeScript.",
@@ -84,10 +102,26 @@ AT_NIGHT = {
         "the bundle for this machine has the same bytes again",
         "CI has the bundle for Lambda.",
     ),
+    "tests/infra/test_stack.py": (
+        "the rules of AwsSolutions and cfn-lint for the plain deployment and for a trial",
+        "CI has them for a deployment with every option.",
+    ),
+    "tests/infra/test_stack_with_peers.py": (
+        "the same rules for one peer, and in an account that is known",
+        "CI has them for all peers.",
+    ),
     "tests/models/test_models.py": (
-        "each guard of the models, switched off",
-        "Each takes a second of Java, and only a change of a model changes it; `make models` is run before and after "
+        "each guard of the models, switched off; further bounds; rules that are changed in a copy",
+        "Each takes seconds of Java, and only a change of a model changes it; `make models` is run before and after "
         "one. CI checks each model whole, one guard of each, and recorded runs of the code.",
+    ),
+    "tests/models/test_traces.py": (
+        "two more recorded runs of the code for each model",
+        "Another run is more of the same. CI has two for each model, and `make simulate` fifty.",
+    ),
+    "tests/processes/test_bench.py": (
+        "the benchmark on real servers",
+        "It shows nothing of the product. CI tests what the benchmark counts by, in `tests/unit/benchmarks`.",
     ),
     "tests/processes/test_combining.py": (
         "32 processes, 20 blows",
@@ -108,6 +142,11 @@ AT_NIGHT = {
     "tests/processes/test_once.py": (
         "12 rounds",
         "CI kills and stops each role once.",
+    ),
+    "tests/processes/test_regions_bench.py": (
+        "the benchmark of regions",
+        "It shows nothing of the product. CI counts the same in `tests/protocol/regions`, and kills regions in "
+        "`test_regions.py`.",
     ),
     "tests/processes/test_takeover.py": (
         "20 takeovers, and 10 with two workers",
@@ -209,7 +248,7 @@ def _models() -> Iterator[str]:
 
 def _crashes() -> Iterator[str]:
     yield "**Crashes.** In CI the process dies at each write of each operation, and an operation that mends it follows."
-    yield 'Each row of its table "What a crash leaves" is seen:\n'
+    yield 'A row of the table "What a crash leaves" accounts for all that is left. `make prove` sees each row:\n'
     yield from (f"- `{row.replace('`', '')}`" for row in rows_of_design())
     names = "; ".join(operation.name for operation in ALL_OPERATIONS)
     yield f"\nThe {len(ALL_OPERATIONS)} operations:\n\n```text\n{fill(names, 120)}\n```\n"

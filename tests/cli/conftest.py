@@ -1,6 +1,7 @@
 """A server for each module that asks for one, and the commands against it, run in this process."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -9,7 +10,16 @@ from fenceline.client import Client
 from fenceline_cli.dev_server.process import ServerProcess
 from fenceline_cli.main import app
 
+HERE = Path(__file__).parent
 NUMBERS = itertools.count()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items):
+    """Keep the tests of a module that ask a server in one worker. Otherwise each worker would start the server."""
+    for item in items:
+        if item.path.parent == HERE and {"url", "urls"} & set(item.fixturenames):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,10 @@ from fenceline.errors import TABLE
 from functions.telemetry import metric_names
 from infra.context import _FURTHER, Deployment
 from infra.runbooks import RUNBOOKS, runbook_of
-from tests.docs.blocks import ROOT
+from tests.docs.blocks import ROOT, blocks_of
 from tests.infra.conftest import make, stacks
+from tests.servers.install import AWS_CDK
+from tools.docs import cli
 
 __all__ = ["make", "stacks"]
 
@@ -92,6 +94,38 @@ def test_each_runbook_is_found_from_the_first_page(page: Any) -> None:
 @pytest.mark.parametrize("setting", sorted({field.name for field in fields(Deployment)} | _FURTHER))
 def test_each_setting_of_a_deployment_has_its_part(setting: str) -> None:
     assert re.search(rf"^### .*-c {setting}\b", SETTINGS, re.MULTILINE)
+
+
+def test_what_the_page_on_aws_types_is_there() -> None:
+    """By night it is typed (``tests/e2e/test_page.py``)."""
+    blocks = blocks_of((DOCS / "learn/on-aws.md").read_text())
+    typed = "\n".join(block.body.replace("\\\n", " ") for block in blocks if block.runs and block.language == "sh")
+    settings = re.findall(r" -c (\w+)=", typed)
+    assert settings
+    assert set(settings) <= {field.name for field in fields(Deployment)} | _FURTHER
+    assert set(re.findall(r"aws-cdk@([\d.]+)", typed)) == {AWS_CDK}
+    assert unknown_in(typed) == []
+    assert unknown_in("fenceline topic erase orders\nfenceline consume orders --formats key-value") == [
+        "topic erase",
+        "consume --formats",
+    ]
+
+
+def unknown_in(typed: str) -> list[str]:
+    """Return the commands, and the options of commands, that lines of a shell type and that are not there."""
+    known = {command.words: command for command in cli.commands()}
+    unknown = []
+    for line in re.findall(r"(?<![-\w./])fenceline ([^|\n#>;&]*)", typed):
+        words = line.split()
+        found = next((words[:count] for count in (3, 2, 1) if tuple(words[:count]) in known), [])
+        command = known.get(tuple(found))
+        if command is None or command.commands:
+            unknown.append(" ".join(words[:2]))
+            continue
+        options = {name for option in command.options for name in [*option.opts, *option.secondary_opts]}
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        unknown += [f"{' '.join(found)} {name}" for name in sorted(given - options)]
+    return unknown
 
 
 def number_in(cell: str) -> int | float:

@@ -51,10 +51,11 @@ class Deployed:
 
 Service = Fenceline | Dev | Deployed
 
+# By day in memory and deployed. The others are further servers of the same code: the contract tests hold their stores.
 SERVICES = [
     "memory",
-    pytest.param("moto", marks=pytest.mark.slow),
-    pytest.param("dev", marks=pytest.mark.slow),
+    pytest.param("moto", marks=[pytest.mark.slow, pytest.mark.prove]),
+    pytest.param("dev", marks=[pytest.mark.slow, pytest.mark.prove]),
     pytest.param("deployed", marks=pytest.mark.deploy),
 ]
 

@@ -19,7 +19,9 @@ from tests.e2e.region import QUIET, ROOT, Toolkit
 from tests.servers import install
 from tests.servers.aws import RESOLVER, Aws, aws
 
-pytestmark = pytest.mark.deploy
+# By night, since it deploys a third region by the commands of ``test_deployed``. By day ``tests/docs/test_operate.py``
+# looks whether all that the page types is there.
+pytestmark = [pytest.mark.deploy, pytest.mark.prove]
 
 PAGE = ROOT / "docs" / "learn" / "on-aws.md"
 # Of a clone's files, what a deployment reads.

@@ -35,6 +35,8 @@ from tests.support.deployed import (
 )
 from tests.support.transacting import Producer
 
+pytestmark = pytest.mark.xdist_group("silence")  # each deployment is watched once
+
 REGIONS = ("a", "b", "c")
 CONSUMED, PLAIN, LOCAL = "orders", "plain", "local"  # with replicated subscriptions, without, and in one region alone
 PARTITIONS = {CONSUMED: 3, PLAIN: 6, LOCAL: 2}

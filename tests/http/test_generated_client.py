@@ -21,7 +21,8 @@ from tests.servers import install
 from tests.support.http_events import DOCUMENT
 from tests.support.serving import serving
 
-pytestmark = pytest.mark.slow  # a generator in a process of its own, for each kind of client
+# A generator in a process of its own, for each kind of client; those in Python share one.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("generated clients")]
 
 PACKAGE = "generated_fenceline"
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -346,14 +346,22 @@ def test_logs_are_kept_for_the_time_that_was_named(stacks: ModuleType, make: Cal
 # The rules of others
 
 
-def test_aws_solutions_and_cfn_lint_find_nothing(lint: Callable[..., None]) -> None:
-    everything = {
-        "tracing": True,
-        "cors_origins": ("https://example.com",),
-        "alarm_topics": {"eu-west-1": PAGER},
-        "poll_concurrency": 40,
-    }
-    lint([{}, everything, {"auth": "none", "keeps_data": False, "deletion_protection": False}])
+EVERYTHING = {
+    "tracing": True,
+    "cors_origins": ("https://example.com",),
+    "alarm_topics": {"eu-west-1": PAGER},
+    "poll_concurrency": 40,
+}
+FOR_A_TRIAL = {"auth": "none", "keeps_data": False, "deletion_protection": False}
+
+
+@pytest.mark.parametrize(
+    "deployments", [[EVERYTHING], pytest.param([{}, FOR_A_TRIAL], marks=pytest.mark.prove)], ids=["most", "least"]
+)
+def test_aws_solutions_and_cfn_lint_find_nothing(
+    lint: Callable[..., None], deployments: Sequence[Mapping[str, Any]]
+) -> None:
+    lint(deployments)
 
 
 def test_aws_solutions_is_really_asked(stacks: ModuleType, make: Callable[..., Any]) -> None:

@@ -23,7 +23,7 @@ from tests.servers.install import CannotInstall
 from tests.servers.proxy import proxied
 from tests.servers.run import CREDENTIALS, dynamodb_local, versitygw
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 SETTINGS = Settings(objects="s3://fenceline-bench/test", items="dynamodb://fenceline-bench")
 

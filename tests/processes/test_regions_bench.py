@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 
 def test_the_benchmark_of_regions_measures_each_part_and_its_counts_are_within_their_bounds():

@@ -46,15 +46,6 @@ def run(folder: Path, *command: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_driver_is_killed_with_a_batch_undecided_and_the_result_is_that_of_plain_python(tmp_path: Path) -> None:
-    """The demo with one of its three deaths: each driver costs a start of Spark."""
-    one = f"import sys; sys.path.insert(0, {str(EXAMPLES)!r}); import spark_access_log as demo; "
-    one += "demo.MOMENTS = demo.MOMENTS[1:2]; sys.exit(demo.main())"
-    result = run(tmp_path, "-c", one)
-    assert "driver 1: kill -9 with a batch written and not yet decided" in result
-
-
-@pytest.mark.slow
 @pytest.mark.prove
 def test_three_drivers_are_killed_and_the_result_is_that_of_plain_python(tmp_path: Path) -> None:
     result = run(tmp_path, str(EXAMPLES / "spark_access_log.py"))

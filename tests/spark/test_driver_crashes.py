@@ -1,12 +1,12 @@
 """Drivers that die by ``kill -9``, or come back late, at each kind of request that the sink makes (I29).
 
 Each is a real process, with its JVM and its workers, and costs the CPU of all of them. So CI has each kind of death
-once, by three drivers. ``make prove`` has every moment of ``MOMENTS``:
+once, by four drivers. ``make prove`` has every moment of ``MOMENTS``:
 
-- a task's process dies amid its appends, and Spark tries the task again: here;
-- a driver dies with its batch written and undecided: ``test_demo``, whose counts tell whether a row is there twice;
-- a driver dies with its batch decided, and never heard so: here;
-- a driver stops, and goes on once another one has written its batch: here.
+- a task's process dies amid its appends, and Spark tries the task again;
+- a driver dies with its batch written and undecided;
+- a driver dies with its batch decided, and never heard so;
+- a driver stops, and goes on once another one has written its batch.
 
 The protocol's every request, lost and unanswered, is tried without Spark in ``test_sink_crashes``.
 """
@@ -74,8 +74,9 @@ def stop_until_another_wrote(copying: Copying, batch: int) -> None:
     copying.check_whole()
 
 
-def test_a_driver_is_killed_unheard_and_one_comes_back_late(copying: Copying) -> None:
-    kill_at(UNHEARD, copying, 0)
+def test_drivers_are_killed_undecided_and_unheard_and_one_comes_back_late(copying: Copying) -> None:
+    kill_at(SENDS_THE_END, copying, 0)
+    kill_at(UNHEARD, copying, 0)  # its driver writes the batch again that the one before it left
     stop_until_another_wrote(copying, 1)
 
 

@@ -17,7 +17,7 @@ from tests.versions.trees import HERE, LIB
 OK = (200, 201, 202, 204)
 # Where each kind of item is, by the first part of its partition key or, below ``partition/``, of its sort key. Left out
 # are poll slots, which only a deployed function has, and what no request leaves behind: ``unowned``, ``rebuild``.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("versions")]  # the session is played once
 
 KINDS = {
     *(

@@ -73,6 +73,7 @@ def check_left(strikes: Sequence[Strike]) -> None:
         behind = after
 
 
+@pytest.mark.prove
 def test_every_row_of_the_design_that_is_served_is_seen_and_every_one_seen_is_there() -> None:
     served = {row for row in rows_of_design() if NOT_SERVED not in row}
     assert served == {*ROWS, LAST_WRITE}

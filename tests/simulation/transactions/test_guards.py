@@ -248,7 +248,7 @@ def gives_the_last_epoch(patch: Patch) -> None:
 # Offsets (I14, I15)
 
 
-@GUARDS.guard(contenders, seed=4)
+@GUARDS.guard(contenders, seed=8)
 def sends_offsets_beside_the_item(patch: Patch) -> None:
     """Send offsets on whatever version the transaction has by now."""
     condition = pending_offsets._condition
@@ -319,7 +319,7 @@ def lets_a_commit_at_once_take_no_number(patch: Patch) -> None:
     patch.setattr(CursorItem, "numbered", lambda self: replace(self, is_set=True))
 
 
-@GUARDS.guard(rivals, seed=3)
+@GUARDS.guard(rivals, seed=2)
 def aborts_by_hand_what_lives(patch: Patch) -> None:
     """Take each transaction for one that hangs."""
     patch.setattr(hanging, "is_hanging", lambda *args: True)

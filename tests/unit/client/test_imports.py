@@ -12,6 +12,8 @@ import pytest
 
 import fenceline.client
 
+pytestmark = pytest.mark.xdist_group("imports")  # one fresh process is asked
+
 CLIENT = Path(fenceline.client.__file__).parent
 
 # Outside its own package.
