@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from fenceline import Client, TopicPartition, errors
@@ -72,20 +73,20 @@ class Worker:
             offset = records[-1].offset + 1
             if self.is_to_freeze.is_set():
                 self._freeze(topic, partition, offset)
-            self._commit(partition, offset, lambda t=topic, p=partition, o=offset: self._consumer.commit(t, p, o))
+            self._commit(partition, offset, partial(self._consumer.commit, topic, partition, offset))
 
     def _freeze(self, topic: str, partition: int, offset: int) -> None:
         self.is_to_freeze.clear()
-        was = {"member_id": self._consumer.member_id, "member_epoch": self._consumer.member_epoch}
+        was: dict[str, Any] = {
+            "member_id": self._consumer.member_id,
+            "member_epoch": self._consumer.member_epoch,
+        }
         self._say("freezes")
         os.kill(os.getpid(), signal.SIGSTOP)
         self._say("goes on")
-        for named in (was, {}):
-            offsets = [CommittedOffset(topic, partition, offset)]
-            self._commit(partition, offset, lambda n=named, o=offsets: self._plain_commit(o, n), is_late=True)
-
-    def _plain_commit(self, offsets: Sequence[CommittedOffset], named: dict[str, Any]) -> None:
-        self._client.commit_offsets(self._consumer.group, offsets, **named)
+        commit = partial(self._client.commit_offsets, self._consumer.group, [CommittedOffset(topic, partition, offset)])
+        self._commit(partition, offset, partial(commit, **was), is_late=True)
+        self._commit(partition, offset, commit, is_late=True)
 
     def _commit(self, partition: int, offset: int, commit: Callable[[], None], *, is_late: bool = False) -> None:
         self._say("sends", partition=partition, offset=offset)

@@ -26,7 +26,6 @@ import pytest
 
 from fenceline import Client, Record
 from fenceline.client.producer import Producer
-from tests.processes.group_member import SESSION_TIMEOUT_MS
 from tests.processes.group_story import REFUSALS, Look, Story, compare
 from tests.processes.test_faults import Server, places
 from tests.servers.proxy import Proxy, proxied
@@ -153,7 +152,11 @@ class Crew:
 
     def freeze_before_commit(self, name: str) -> None:
         self._awake[name].tell_to_freeze()
-        wait_until(lambda: self.look() or name in self._frozen, patience_s=LONGEST_S)
+        wait_until(lambda: self._has_frozen(name), patience_s=LONGEST_S)
+
+    def _has_frozen(self, name: str) -> bool:
+        self.look()
+        return name in self._frozen
 
     def _freeze(self, name: str, at: object) -> None:
         assert isinstance(at, float)
@@ -277,7 +280,7 @@ def test_members_that_are_killed_frozen_and_added_commit_each_record_once_in_ord
                     disturb(crew, fleet, chance, with_server=rounds % 2 == 0)
                     rounds += 1
             ends = {partition: at.next_offset for partition, at in client.topic_offsets(TOPIC).items()}
-            wait_until(lambda: crew.look() or committed(client)[1] == ends, patience_s=LONGEST_S)
+            wait_until(lambda: crew.is_whole() and committed(client)[1] == ends, patience_s=LONGEST_S)
             load.looks.append(committed(client))
             crew.look()
             story = crew.story

@@ -97,17 +97,19 @@ class _Link:
             self.up_writer.transport.abort()
 
     async def answers(self) -> None:
-        while chunk := await self.up_reader.read(CHUNK_BYTES):
-            # A put asks for "Continue" before it sends its body: the request has only begun.
-            if not self.is_answered and not chunk.startswith(b"HTTP/1.1 100 "):
-                self.is_answered = True
-                if self.proxy.on_answer is not None:
-                    self.proxy.on_answer(self.request, chunk)
-                await self._before_answer()
-            with suppress(ConnectionError):
-                self.writer.write(chunk)
-                await self.writer.drain()
-        self.writer.transport.abort()
+        try:
+            while chunk := await self.up_reader.read(CHUNK_BYTES):
+                # A put asks for "Continue" before it sends its body: the request has only begun.
+                if not self.is_answered and not chunk.startswith(b"HTTP/1.1 100 "):
+                    self.is_answered = True
+                    if self.proxy.on_answer is not None:
+                        self.proxy.on_answer(self.request, chunk)
+                    await self._before_answer()
+                with suppress(ConnectionError):
+                    self.writer.write(chunk)
+                    await self.writer.drain()
+        finally:  # also if the server was killed, which resets its connections
+            self.writer.transport.abort()
 
     def _changed(self, chunk: bytes) -> bytes:
         replaced = self.proxy.replaced
