@@ -116,8 +116,8 @@ def compare(story: Story, ends: Mapping[int, int], looks: Sequence[Look]) -> Non
     for partition, tenures in story.by_partition().items():
         _one_holder_by_token(tenures)
         _handled(partition, tenures, ends[partition])
-        _committed_once_in_order(tenures)
         _fenced(tenures)
+        _committed_once_in_order(tenures)
         _held(story, tenures)
     assert story.by_partition().keys() == ends.keys(), "a partition was never held"
     _looks(story, looks)
