@@ -31,7 +31,7 @@ from fenceline.model.subscription import CommittedOffset
 
 SESSION_TIMEOUT_MS = 6_000  # the shortest
 WORK_S = 0.002  # for a page
-RETRY_MS = 60_000
+RETRY_MS = 600_000  # on a slow machine joins at once may lose for long
 
 
 class Report:
