@@ -139,6 +139,10 @@ AT_NIGHT = {
         "four times as long, and on ministack",
         "CI goes on until each kind of fault was met, on versitygw and DynamoDB Local.",
     ),
+    "tests/processes/test_groups.py": (
+        "12 members of 48 partitions, harmed for a minute",
+        "CI harms 6 members of 24 partitions once, in each way, with the same checks.",
+    ),
     "tests/processes/test_once.py": (
         "12 rounds",
         "CI kills and stops each role once.",

@@ -42,6 +42,7 @@ class Proxy:
     chance: random.Random
     request_delay_s: float = 0.0  # added to every request
     replaced: tuple[bytes, bytes] | None = None  # in each request that passes
+    on_answer: Callable[[bytes, bytes], None] | None = None  # called with how each request and its answer begin
     url: str = ""
     requests: int = 0  # that have come so far
     met: Counter[str] = field(default_factory=Counter)
@@ -81,11 +82,13 @@ class _Link:
     up_reader: asyncio.StreamReader
     up_writer: asyncio.StreamWriter
     is_answered: bool = True  # no byte sent since the last answer
+    request: bytes = b""  # how the last one began
 
     async def requests(self) -> None:
         while chunk := await self.reader.read(CHUNK_BYTES):
             if self.is_answered:
                 self.is_answered = False
+                self.request = chunk
                 await self._before_request()
             self.up_writer.write(self._changed(chunk))
             await self.up_writer.drain()
@@ -94,15 +97,19 @@ class _Link:
             self.up_writer.transport.abort()
 
     async def answers(self) -> None:
-        while chunk := await self.up_reader.read(CHUNK_BYTES):
-            # A put asks for "Continue" before it sends its body: the request has only begun.
-            if not self.is_answered and not chunk.startswith(b"HTTP/1.1 100 "):
-                self.is_answered = True
-                await self._before_answer()
-            with suppress(ConnectionError):
-                self.writer.write(chunk)
-                await self.writer.drain()
-        self.writer.transport.abort()
+        try:
+            while chunk := await self.up_reader.read(CHUNK_BYTES):
+                # A put asks for "Continue" before it sends its body: the request has only begun.
+                if not self.is_answered and not chunk.startswith(b"HTTP/1.1 100 "):
+                    self.is_answered = True
+                    if self.proxy.on_answer is not None:
+                        self.proxy.on_answer(self.request, chunk)
+                    await self._before_answer()
+                with suppress(ConnectionError):
+                    self.writer.write(chunk)
+                    await self.writer.drain()
+        finally:  # also if the server was killed, which resets its connections
+            self.writer.transport.abort()
 
     def _changed(self, chunk: bytes) -> bytes:
         replaced = self.proxy.replaced
