@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.processes.group_story import Story
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE_S, wait_until
 
 TOPIC, GROUP = "orders", "billing"
 LONGEST_S = 600  # for each wait, on a slow machine
@@ -57,7 +57,11 @@ class Member:
             self._process.stdin.close()
 
     def wait(self) -> int:
-        return self._process.wait()
+        try:
+            return self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:  # it has not joined yet
+            self._process.kill()
+            return self._process.wait()
 
 
 class Crew:
