@@ -19,8 +19,17 @@ YOUNG_S, YOUNG_INTERVAL_S = 3.0, 1.0  # as the consumer: it asks each second in 
 SETTLED_S_MAX = 60.0
 
 
-class Joins:
-    """One measurement, in a topic and a group of its own."""
+def settled_after_s(urls: Sequence[str], topic: str, members: int, partitions: int) -> float:
+    """Let members of a group join at once, in a topic of its name, and return when all of them were settled.
+
+    Raises:
+        RuntimeError: They were not within a minute.
+    """
+    return _Joins(urls, topic, members, partitions).settled_s()
+
+
+class _Joins:
+    """One measurement."""
 
     def __init__(self, urls: Sequence[str], topic: str, members: int, partitions: int) -> None:
         self._urls = urls
@@ -33,11 +42,7 @@ class Joins:
         self._start = threading.Barrier(members + 1)
 
     def settled_s(self) -> float:
-        """Return after how many seconds all members were settled, and knew of all partitions.
-
-        Raises:
-            RuntimeError: They were not within a minute.
-        """
+        """Return after how many seconds all members were settled, and knew of all partitions."""
         with ExitStack() as stack, ThreadPoolExecutor(self._members) as pool:
             clients = [stack.enter_context(Client(url)) for url in self._urls]
             live = [pool.submit(self._live, clients[n % len(clients)], n) for n in range(self._members)]

@@ -170,7 +170,8 @@ def _held(story: Story, tenures: Sequence[Tenure]) -> None:
 
     What a heartbeat takes is counted by the members' own heartbeats in that time, because a machine under load sends
     and answers them late: from one that was sent to the answer of the next. Another second is for a target, because a
-    group has a new one at most once a second, and two members may be removed at once.
+    group has a new one at most once a second, and two members may be removed at once. So the bound is 12 s on an idle
+    machine, and far more on one that lets members wait for answers beyond their leases.
     """
     assert tenures[-1].ended_at is None, f"nobody has it: {tenures[-1]}"
     for before, after in pairwise(tenures):

@@ -6,18 +6,13 @@ member takes effect, and each partition soon has a member (protocol, "Groups": G
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,57 +21,18 @@ import pytest
 
 from fenceline import Client, Record
 from fenceline.client.producer import Producer
-from tests.processes.group_story import REFUSALS, Look, Story, compare
+from tests.processes.group_crew import GROUP, LONGEST_S, TOPIC, Crew
+from tests.processes.group_story import REFUSALS, Look, compare
 from tests.processes.test_faults import Server, places
 from tests.servers.proxy import Proxy, proxied
 from tests.servers.run import CREDENTIALS
 from tests.support.patience import wait_until
 
 SERVERS = 3
-LONGEST_S = 600  # for each wait, on a slow machine
-TOPIC, GROUP = "orders", "billing"
 APPEND_S = 0.1  # between two batches
 BATCH = 4  # records of one partition
 LOOK_S = 0.5
-PAUSE_S = 0.1
 RETRY_MS = 600_000
-
-
-class Member:
-    """A member's process, and the file that it reports to."""
-
-    def __init__(self, name: str, url: str, directory: Path) -> None:
-        self.name = name
-        self._path = directory / name
-        self._path.touch()
-        self._read = 0
-        command = [sys.executable, "-m", "tests.processes.group_member", url, TOPIC, GROUP, str(self._path)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
-
-    def events(self) -> Iterator[dict[str, object]]:
-        """Yield what it has reported since the last time."""
-        with self._path.open("rb") as file:
-            file.seek(self._read)
-            whole, end, _ = file.read().rpartition(b"\n")
-        self._read += len(whole + end)
-        for line in whole.splitlines():
-            yield json.loads(line)
-
-    def tell_to_freeze(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("freeze\n")
-        self._process.stdin.flush()
-
-    def send(self, sent: signal.Signals) -> None:
-        self._process.send_signal(sent)
-
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-
-    def wait(self) -> int:
-        return self._process.wait()
 
 
 class Fleet:
@@ -104,88 +60,6 @@ class Fleet:
         assert parts.hostname is not None
         assert parts.port is not None
         proxy.target = (parts.hostname, parts.port)
-
-
-class Crew:
-    """The members, and their story."""
-
-    def __init__(self, urls: list[str], directory: Path, partitions: int) -> None:
-        self._urls = urls
-        self._directory = directory
-        self._partitions = partitions
-        self._awake: dict[str, Member] = {}
-        self._frozen: dict[str, Member] = {}
-        self._started = 0
-        self.story = Story()
-        self.done: Counter[str] = Counter()
-
-    def start(self) -> None:
-        name = f"m{self._started:02}"
-        self._awake[name] = Member(name, self._urls[self._started % len(self._urls)], self._directory)
-        self._started += 1
-
-    def look(self) -> None:
-        """Read what the members have reported since the last look, and a little after it."""
-        time.sleep(PAUSE_S)  # here, because whoever waits must leave the processor to the servers
-        for name, member in [*self._awake.items(), *self._frozen.items()]:
-            for event in member.events():
-                if event["event"] == "freezes":
-                    self._freeze(name, event["at"])
-                self.story.hear(name, event)
-
-    def kill(self, name: str) -> None:
-        self.done["killed"] += 1
-        at, member = time.monotonic(), self._awake[name]
-        member.send(signal.SIGKILL)
-        member.end()
-        member.wait()
-        self.look()
-        self.story.silence(name, at)
-        del self._awake[name]
-
-    def freeze(self, name: str) -> None:
-        """Freeze a member wherever it is."""
-        at = time.monotonic()
-        self._awake[name].send(signal.SIGSTOP)
-        self.look()
-        self._freeze(name, at)
-
-    def freeze_before_commit(self, name: str) -> None:
-        self._awake[name].tell_to_freeze()
-        wait_until(lambda: self._has_frozen(name), patience_s=LONGEST_S)
-
-    def _has_frozen(self, name: str) -> bool:
-        self.look()
-        return name in self._frozen
-
-    def _freeze(self, name: str, at: object) -> None:
-        assert isinstance(at, float)
-        self.done["frozen"] += 1
-        self.story.silence(name, at)
-        self._frozen[name] = self._awake.pop(name)
-
-    def thaw(self) -> None:
-        for member in self._frozen.values():
-            member.send(signal.SIGCONT)
-        self._awake |= self._frozen
-        self._frozen = {}
-
-    @property
-    def awake(self) -> list[str]:
-        return sorted(self._awake)
-
-    def is_whole(self) -> bool:
-        """Return True if each partition has a member that is awake, and each such member has one."""
-        self.look()
-        holders = self.story.holders()
-        return len(holders) == self._partitions and {*holders.values()} == self._awake.keys()
-
-    def end(self) -> None:
-        self.thaw()
-        for member in self._awake.values():
-            member.end()
-        codes = {name: member.wait() for name, member in self._awake.items()}
-        assert not any(codes.values()), codes
 
 
 @dataclass
