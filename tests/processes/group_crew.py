@@ -84,7 +84,7 @@ class Crew:
 
     def look(self) -> None:
         """Read what the members have reported since the last look, and a little after it."""
-        time.sleep(PAUSE_S)  # here, because whoever waits must leave the processor to the servers
+        time.sleep(PAUSE_S)  # here, because a process that waits must leave the processor to the servers
         for name, member in [*self._awake.items(), *self._frozen.items()]:
             for event in member.events():
                 if event["event"] == "freezes":

@@ -1,7 +1,7 @@
 """What the members of a group reported, put together, and what a group promises of it.
 
 A *tenure* is a member's time with a partition: from the callback that gave it the partition, under a fencing token, to
-its end. It ends when the member gives the partition up or is told of its loss, or when it is killed or frozen.
+its end. It ends when the member gives the partition up, hears of its loss, is killed or is frozen.
 
 Rule: nothing is judged by an order of arrival. Tenures are ordered by their tokens, and commits by the machine's
 monotonic clock, which all processes share.
@@ -130,7 +130,7 @@ def _one_holder_by_token(tenures: Sequence[Tenure]) -> None:
 
 
 def _handled(partition: int, tenures: Sequence[Tenure], end: int) -> None:
-    """Each record at least once, and in the order of the log by whoever has the partition."""
+    """Each record at least once, and in the order of the log by the member that has the partition."""
     handled = {offset for tenure in tenures for offset in tenure.done}
     assert handled == {*range(end)}, f"partition={partition} not handled: {sorted({*range(end)} - handled)[:10]}"
     for tenure in tenures:
@@ -173,11 +173,11 @@ def _held(story: Story, tenures: Sequence[Tenure]) -> None:
     group has a new one at most once a second, and two members may be removed at once. So the bound is 12 s on an idle
     machine, and far more on one that lets members wait for answers beyond their leases.
     """
-    assert tenures[-1].ended_at is None, f"nobody has it: {tenures[-1]}"
+    assert tenures[-1].ended_at is None, f"no member has it: {tenures[-1]}"
     for before, after in pairwise(tenures):
         if before.ended_at is not None:
             gap, most = after.begun_at - before.ended_at, bound(story, before.ended_at, after.begun_at)
-            assert gap <= most, f"nobody had it for {gap:.1f} s, which is more than {most:.1f} s: {after}"
+            assert gap <= most, f"no member had it for {gap:.1f} s, which is more than {most:.1f} s: {after}"
 
 
 def bound(story: Story, start: float, end: float) -> float:
