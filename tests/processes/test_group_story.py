@@ -86,7 +86,7 @@ def _leave_it_for_long(events: Told) -> None:
         (_commit_twice, "committed 3 after 3"),
         (_commit_after_another_began, "a removed member's commit took effect"),
         (_share_a_token, "two members under one token"),
-        (_leave_it_for_long, "nobody had it"),
+        (_leave_it_for_long, "no member had it"),
     ],
 )
 def test_a_lie_is_found(lie: Callable[[Told], None], why: str) -> None:
@@ -112,7 +112,7 @@ def test_a_look_that_disagrees_is_found(looks: list[Look], why: str) -> None:
 def test_a_partition_without_a_member_at_the_end_is_found() -> None:
     story = story_of(told())
     story.silence("b", 13.0)
-    with pytest.raises(AssertionError, match="nobody has it"):
+    with pytest.raises(AssertionError, match="no member has it"):
         compare(story, ENDS, LOOKS)
 
 
