@@ -153,7 +153,7 @@ def leaves_out_what_begins_meanwhile(patch: Patch) -> None:
 # The decision
 
 
-@GUARDS.guard(drivers, seed=0)
+@GUARDS.guard(drivers, seed=5)
 def decides_what_it_can(patch: Patch) -> None:
     """Decide the members that can be, though others are refused."""
     judged = decide._judged
@@ -240,7 +240,7 @@ def judges_members_before_the_version(patch: Patch) -> None:
     patch.setattr(joint_end, "decide_ends", hasty)
 
 
-@GUARDS.guard(torn_reads, seed=90)
+@GUARDS.guard(torn_reads, seed=47)
 def answers_from_one_read(patch: Patch) -> None:
     """Answer from items that were read at different moments."""
     patch.setattr(EndCoordinator, "_check_moment", lambda *args: None)

@@ -147,7 +147,7 @@ def notes_a_scan_of_what_is_not_decided(patch: Patch) -> None:
 # Snapshots (I21)
 
 
-@GUARDS.guard(plans.apart, seed=1)
+@GUARDS.guard(plans.apart, seed=25)
 def completes_without_a_comparison(patch: Patch) -> None:
     """Complete a snapshot as soon as each region has answered, whatever they had of each other."""
     patch.setattr(
@@ -207,7 +207,7 @@ def _response(entry: ResponseEntry, asked: Any, tentative: Any, now_ms: int) -> 
 _checked = ResponseEntry.check
 
 
-@GUARDS.guard(plans.the_last_reader, seed=18)
+@GUARDS.guard(plans.the_last_reader, seed=19)
 def takes_each_snapshot_for_final(patch: Patch) -> None:
     """Ask for no further snapshot, though a region lacked what was here."""
     patch.setattr(OpenSnapshotRequest, "is_final", lambda *_: True)
@@ -242,7 +242,7 @@ def moves_backwards(patch: Patch) -> None:
     patch.setattr(apply_updates, "moved", moved)
 
 
-@GUARDS.guard(plans.lives, seed=6)
+@GUARDS.guard(plans.lives, seed=0)
 def moves_in_another_life(patch: Patch) -> None:
     """Take a position for one in the present life of the topic here (I20)."""
     judged = apply_updates.moved
@@ -323,7 +323,7 @@ def forwards_for_nobody(patch: Patch) -> None:
     _with_sources(patch, lambda self, here: [one for one in here.sources if isinstance(one, DirectSource)])
 
 
-@GUARDS.guard(plans.skips, seed=115)
+@GUARDS.guard(plans.skips, seed=64)
 def forwards_beyond_a_skip(patch: Patch) -> None:
     """Take from a peer what comes after records that an operator gave up there."""
     patch.setattr(RelaySource, "has_skip", lambda self, *of: False)
