@@ -143,6 +143,10 @@ AT_NIGHT = {
         "12 members of 48 partitions, harmed for a minute",
         "CI harms 6 members of 24 partitions once, in each way, with the same checks.",
     ),
+    "tests/processes/test_groups_bench.py": (
+        "the benchmark of groups on real servers",
+        "It shows nothing of the product. CI tests what it counts by, in `tests/unit/benchmarks/test_groups.py`.",
+    ),
     "tests/processes/test_once.py": (
         "12 rounds",
         "CI kills and stops each role once.",

@@ -14,6 +14,7 @@ SIZES = {"MEMBERS": (3,), "BLOCKS": 2, "PER_BLOCK": 2, "BLOCK_S": 0.2, "ROUNDS":
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_the_benchmark_of_groups_measures_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in SIZES.items():
         monkeypatch.setattr(groups, name, size)

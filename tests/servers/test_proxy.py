@@ -1,4 +1,4 @@
-"""The proxy before a store: what it passes on of its server's end, and what it tells of each exchange."""
+"""The proxy before a store: what it passes on of its server's end, and what it reports of each exchange."""
 
 from __future__ import annotations
 
