@@ -91,6 +91,17 @@ def slept_before(act: Callable[[], object]) -> Fault:
     return fault
 
 
+def slept_after(act: Callable[[], object]) -> Fault:
+    """Return the fault of a call after which its process sleeps; meanwhile other processes act."""
+
+    def fault(call: Callable[[], Any]) -> Any:
+        answer = call()
+        _as_others(act)
+        return answer
+
+    return fault
+
+
 def _as_others(act: Callable[[], object]) -> None:
     """Act in the middle of a request, so that no error of the act is taken for one of that request."""
     try:

@@ -5,8 +5,9 @@ Protocol, "Groups".
 Rule: each request reads, decides purely, and makes one conditional write, or none. What it changes of the group, of the
 members that it removes, and of the member itself is in that write. A request that loses it reads again.
 
-Rule: a join that loses the write waits: it makes the member's own item, for which no other request contends. The next
-join that changes the group admits all that wait, so that many joins at once are a few writes of the group's item.
+Rule: a join that loses the write waits: it makes the member's own item, for which no other request contends. So does
+one that meets another join of the group in its process, because it would lose. The next join that changes the group
+admits all that wait, so that many joins at once are a few writes of the group's item.
 
 Not here: the decisions (``heartbeat_plan``, ``membership``, ``reconcile``), leaving (``leaving``).
 """
@@ -32,6 +33,7 @@ from fenceline.ports import Change, Check, Delete, Put, VersionMoved
 from fenceline.subscriptions.cursors import Live
 
 _WAIT_MS = 150  # at most, before a member that waits changes the group itself
+_TURNS_WAITED = 4  # attempts that leave the change to another join of the process
 
 
 def heartbeat(context: Context, live: Live, group: str, beat: Heartbeat, principal: str) -> Membership:
@@ -65,10 +67,14 @@ class _Request:
         self._principal = principal
         self._attempts = 0
         self._has_waited = False  # True once this request made the member's item, to be admitted
+        self._pause_ms = 0.0  # before the next attempt
 
     def attempt(self) -> Membership:
         """Read, decide, and write."""
         self._attempts += 1
+        if self._pause_ms:
+            self._context.runtime.sleep_ms(self._pause_ms)
+            self._pause_ms = 0.0
         beat = self._beat
         group, member = reads.group_and_member(self._context, self._group, beat.member_id)
         if member is not None:
@@ -89,7 +95,9 @@ class _Request:
         beat = self._beat
         standing = membership.stand(group, member, beat.member_id, beat.member_epoch)
         if standing is Standing.NEW:
-            return self._join(group, member)
+            with self._context.turns.take(f"{self._group}: a join") as is_turn:
+                # It waits for no turn for long: one that has the turn may be stuck.
+                return self._join(group, member, is_turn=is_turn or self._attempts > _TURNS_WAITED)
         assert group is not None
         assert member is not None
         if standing is Standing.REPEATED:
@@ -120,7 +128,7 @@ class _Request:
         if is_join or is_new or member.is_renewal_due(self._now_ms):
             plan.topics = reads.topics(self._context, plan.members.values())
         lacks = bool(reconcile.targeted(group, member.member_id).keys() - member.holds.keys())
-        if is_join or self._is_next_dead(group) or lacks:
+        if is_join or lacks or self._is_next_dead(group):
             self._end_dead(plan)
         plan.change(self._now_ms, self._context.runtime.random, is_new=is_new)
         self._ensure_positions(plan, is_new=is_new)
@@ -137,7 +145,12 @@ class _Request:
 
     # A new member
 
-    def _join(self, group: GroupItem | None, member: MemberItem | None) -> Membership:
+    def _join(self, group: GroupItem | None, member: MemberItem | None, *, is_turn: bool) -> Membership:
+        """Change the group by this join, and by those that wait; or wait for another join to do so.
+
+        Args:
+            is_turn: Whether it may change the group. Else another join of the process does so, and this one would lose.
+        """
         beat = self._beat
         if not (beat.topics or beat.topic_prefixes):
             raise InvalidRequestError("a join names topics or topic_prefixes, or both", field="topics")
@@ -151,8 +164,11 @@ class _Request:
         if member is not None:  # of an earlier life, or one that waits
             made = replace(made, epoch=member.epoch, version=member.version)
             is_waiting = member.waiting is not None
-        if not is_waiting and (waiting or self._attempts > 1):
-            self._wait(made)
+        is_first = self._attempts == 1 and not waiting  # so it may well be alone
+        if not is_turn or not (is_first or is_waiting):
+            plan.join(member, ())
+            self._change_by_join(plan)  # a join for which the group has no room is refused at once
+            self._wait(made, is_made=is_waiting)
         plan.join(member, waiting)
         self._change_by_join(plan)
         self._ensure_positions(plan, is_new=True)
@@ -169,16 +185,17 @@ class _Request:
             plan.admit_none()
             self._change_by_join(plan)
 
-    def _wait(self, made: MemberItem) -> None:
-        """Make the member's own item, and let another join admit it.
+    def _wait(self, made: MemberItem, *, is_made: bool) -> None:
+        """Let another join admit this one, by the member's own item.
 
         Raises:
             VersionMoved: Always, so that the next attempt looks whether that has happened.
         """
         runtime = self._context.runtime
-        self._context.items.write([made.put(runtime)])
-        self._has_waited = True
-        runtime.sleep_ms(runtime.random() * _WAIT_MS)
+        if not is_made:
+            self._context.items.write([made.put(runtime)])
+            self._has_waited = True
+        self._pause_ms = runtime.random() * _WAIT_MS
         raise VersionMoved(made.key)
 
     # Steps of both

@@ -8,14 +8,14 @@ Not here: what follows from them (``groups.membership``, ``groups.reconcile``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fenceline.format import keys
 from fenceline.groups.group_item import GroupItem, GroupTopic, Subscriber
 from fenceline.groups.member_item import MemberItem
 from fenceline.log import topic_item
 from fenceline.log.context import Context
-from fenceline.ports import Item
+from fenceline.ports import Item, ItemKey
 
 
 def group_and_member(context: Context, group: str, member_id: str) -> tuple[GroupItem | None, MemberItem | None]:
@@ -25,11 +25,14 @@ def group_and_member(context: Context, group: str, member_id: str) -> tuple[Grou
         Unavailable: The item store could not be asked.
     """
     group_key, member_key = keys.group_item(group), keys.member_item(group, member_id)
-    found = context.items.get([group_key, member_key])
-    return (
-        GroupItem.from_item(found[group_key]) if group_key in found else None,
-        MemberItem.from_item(found[member_key]) if member_key in found else None,
-    )
+
+    def look(member_keys: Sequence[ItemKey]) -> tuple[GroupItem | None, Mapping[ItemKey, Item]]:
+        found = context.read_items([group_key, *dict.fromkeys(member_keys)])
+        item = found.pop(group_key, None)
+        return None if item is None else GroupItem.from_item(item), found
+
+    known, members = context.looks.take(f"{group}: the group", member_key, look)
+    return known, MemberItem.from_item(members[member_key]) if member_key in members else None
 
 
 def only_group(context: Context, group: str) -> GroupItem | None:
@@ -44,9 +47,16 @@ def only_member(context: Context, group: str, member_id: str) -> MemberItem | No
 
 
 def members(context: Context, group: str) -> dict[str, MemberItem]:
-    """Return the members' items by their ids, also of those that wait to be admitted."""
-    found = context.query_items(keys.member_items(group), keys.MEMBER_SORT)
-    return {one.member_id: one for one in map(MemberItem.from_item, found)}
+    """Return the members' items by their ids, also of those that wait to be admitted.
+
+    Members that this process serves at the same time share the look.
+    """
+
+    def look(_: object) -> Mapping[str, MemberItem]:
+        found = context.query_items(keys.member_items(group), keys.MEMBER_SORT)
+        return {one.member_id: one for one in map(MemberItem.from_item, found)}
+
+    return dict(context.looks.take(f"{group}: the members", None, look))
 
 
 def topics(context: Context, subscribers: Iterable[Subscriber]) -> dict[str, GroupTopic]:
@@ -63,9 +73,10 @@ def topics(context: Context, subscribers: Iterable[Subscriber]) -> dict[str, Gro
     found: dict[str, Item] = {}
     for prefix in sorted(prefixes):
         found |= {item.key.sort: item for item in context.query_items(keys.TOPICS, prefix)}
-    left = sorted(name for name in names if name not in found)
-    found |= {key.sort: item for key, item in context.read_items([keys.topic_item(name) for name in left]).items()}
-    return _by_name(found)
+    left = [keys.topic_item(name) for name in sorted(names) if name not in found]
+    what = " ".join(["topics", *(key.sort for key in left)])
+    named = context.looks.take(what, None, lambda _: context.read_items(left))
+    return _by_name(found | {key.sort: item for key, item in named.items()})
 
 
 def gone_topics(context: Context, group: GroupItem, member: MemberItem) -> frozenset[str]:

@@ -17,7 +17,7 @@ from fenceline.errors import (
     UnsupportedAssignorError,
 )
 from fenceline.model.requests import Heartbeat, OwnedPartitions
-from tests.support.grouping import beat, group_item, held, items, join, member_item, numbers, settle
+from tests.support.grouping import GROUP, beat, group_item, held, items, join, member_item, numbers, settle
 from tests.support.service import (
     TOPIC,
     Fault,
@@ -27,6 +27,7 @@ from tests.support.service import (
     moves,
     never_arrives,
     request,
+    slept_after,
     slept_before,
 )
 
@@ -458,6 +459,39 @@ def test_joins_that_lose_the_write_wait_and_are_admitted_by_one(service: Service
     assert {name: one.member_epoch > 0 for name, one in joined.items()} == dict.fromkeys("abcd", True)
     for name, one in joined.items():
         assert beat(service.log, one).member_epoch >= one.member_epoch, name
+
+
+TURN = f"{GROUP}: a join"
+
+
+def test_a_join_beside_another_one_of_its_process_waits_and_is_admitted_by_that_one(service: Service) -> None:
+    join(service.log, "first")
+    other = service.another()
+    before = service.items.calls["write"]
+    with service.log.context.turns.take(TURN):
+        service.items.plan("write", slept_after(lambda: join(other, "b")))
+        a = join(service.log, "a")
+    assert a.member_epoch > 0
+    assert group_item(service).members.keys() == {"first", "a", "b"}
+    assert service.items.calls["write"] - before == 3, "its own item; both in the group, by the other; what it takes"
+
+
+def test_a_join_beside_another_one_that_is_stuck_changes_the_group_itself(service: Service) -> None:
+    join(service.log, "first")
+    with service.log.context.turns.take(TURN):
+        join(service.log, "a")
+    assert group_item(service).members.keys() == {"first", "a"}
+
+
+def test_a_join_that_is_refused_beside_another_one_writes_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join(service.log, "first")
+    monkeypatch.setattr(limits, "GROUP_MEMBERS_MAX", 1)
+    before = service.count()
+    with service.log.context.turns.take(TURN), pytest.raises(GroupMaxSizeReachedError):
+        join(service.log, "a")
+    assert "items.write" not in service.count() - before
 
 
 def test_a_member_that_waits_holds_nothing_and_may_not_speak(service: Service) -> None:

@@ -24,6 +24,15 @@ def test_a_hundred_members_that_join_at_once_are_settled_in_five_seconds_by_five
     assert found.lost < found.writes
 
 
+@pytest.mark.parametrize("processes", [1, 3])
+def test_joins_that_one_process_serves_lose_few_writes_and_share_their_reads(processes: int) -> None:
+    found = storm(100, 200, processes=processes)
+    assert len(found.known) == 100
+    assert 200 <= found.writes <= 300  # each joins, and takes what it is given
+    assert found.lost <= 10 * processes
+    assert 100 <= found.calls["get"] + found.calls["query"] <= 700
+
+
 @pytest.mark.parametrize("partitions", [25, 60])
 def test_a_join_into_a_settled_group_of_ten_moves_little(partitions: int) -> None:
     found = storm(1, partitions, settled=10)
