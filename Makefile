@@ -86,7 +86,7 @@ check: setup ## lint, types and the fast tests, in under two minutes
 	$(BIN)/ruff format --check .
 	@# Types and layers are checked beside the tests, because mypy uses one core, and tests wait for processes.
 	{ $(BIN)/mypy && $(BIN)/lint-imports --no-logo; } & \
-	$(BIN)/python -m pytest -n 3 -m 'not slow and not spark and not prove' --hypothesis-profile quick; \
+	$(BIN)/python -m pytest -n 4 -m 'not slow and not spark and not prove' --hypothesis-profile quick; \
 	found=$$?; wait $$! && exit $$found
 
 lint: setup ## lint, types and layers alone

@@ -34,6 +34,8 @@ from tests.servers.faulty import DROP, SILENCE, Faulty, answer, answer_ms, fault
 from tests.servers.run import CREDENTIALS, REGION
 from tests.support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow  # each test has a server of its own, which fails as it says
+
 A, B, C = (ItemKey("p", sort) for sort in "abc")
 LONG_MS = PATIENCE_S * 1000
 PUT = Put(A, {"n": 1}, 2, expected=1)
@@ -193,7 +195,7 @@ READS = {
     "trouble",
     [
         DROP,
-        pytest.param(SILENCE, marks=pytest.mark.slow),
+        SILENCE,
         refusal("InternalServerError", 500),
         refusal("ProvisionedThroughputExceededException"),
     ],

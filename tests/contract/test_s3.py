@@ -46,6 +46,8 @@ from tests.servers.proxy import proxied
 from tests.servers.run import CREDENTIALS, REGION, versitygw
 from tests.support.patience import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow  # each test has a server of its own, which fails as it says
+
 BODY = b"123456789"
 LONG_MS = PATIENCE_S * 1000
 
@@ -275,7 +277,6 @@ def options_of_sockets(monkeypatch: pytest.MonkeyPatch, *more: tuple[int, int, i
     return asked
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [1024 * 1024, BODY_BYTES_MAX + 1])
 def test_a_body_may_take_longer_to_send_than_an_answer_to_come(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """obstore's time-out would end it. A body that it would send in time on a quick line fails once, and only once."""
@@ -322,7 +323,7 @@ def test_requests_go_through_the_proxy_that_the_environment_names(
 
 @pytest.mark.parametrize(
     "trouble",
-    [DROP, pytest.param(SILENCE, marks=pytest.mark.slow), refusal(500, "InternalError"), refusal(503, "SlowDown")],
+    [DROP, SILENCE, refusal(500, "InternalError"), refusal(503, "SlowDown")],
     ids=repr,
 )
 def test_reads_and_deletes_are_repeated(faulty: Faulty, store: S3ObjectStore, trouble: Any) -> None:
@@ -398,7 +399,6 @@ def test_times_are_read_as_botocore_reads_them(text: Any) -> None:
 # A body that changes on its way
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("key", ["k", "log//k"])
 def test_a_body_that_changed_on_its_way_is_not_stored(surroundings: Surroundings, tmp_path: Path, key: str) -> None:
     surroundings.need(OBJECT_STORES["s3-versitygw"])  # for its skip where the server can't be had
