@@ -15,7 +15,7 @@ from tests.support.service import TOPIC, Service, serve, serve_in_real_time
 
 FIXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
 settings.register_profile("all", FIXED, max_examples=50)  # for CI
-settings.register_profile("quick", FIXED, max_examples=10)  # for `make check`
+settings.register_profile("quick", FIXED, max_examples=15)  # for `make check`
 settings.register_profile("fresh", FIXED, max_examples=100, derandomize=False)  # untried ones, for `make simulate`
 settings.load_profile("all")
 

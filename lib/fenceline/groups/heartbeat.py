@@ -56,6 +56,11 @@ def heartbeat(context: Context, live: Live, group: str, beat: Heartbeat, princip
     return Attempts(context.runtime, "the group").until_done(request.attempt)
 
 
+def join_turn(group: str) -> str:
+    """Return the turn that a join of the group takes in its process."""
+    return f"{group}: a join"
+
+
 class _Request:
     """One heartbeat, over several attempts."""
 
@@ -95,7 +100,7 @@ class _Request:
         beat = self._beat
         standing = membership.stand(group, member, beat.member_id, beat.member_epoch)
         if standing is Standing.NEW:
-            with self._context.turns.take(f"{self._group}: a join") as is_turn:
+            with self._context.turns.take(join_turn(self._group)) as is_turn:
                 # It waits for no turn for long: one that has the turn may be stuck.
                 return self._join(group, member, is_turn=is_turn or self._attempts > _TURNS_WAITED)
         assert group is not None
@@ -207,8 +212,8 @@ class _Request:
         plan.end_dead(now_ms)
 
     def _read_others(self, plan: Plan) -> None:
-        plan.others = reads.members(self._context, self._group)
-        plan.others.pop(self._beat.member_id, None)
+        found = reads.members(self._context, self._group)
+        plan.others = {member_id: one for member_id, one in found.items() if member_id != self._beat.member_id}
 
     def _ensure_positions(self, plan: Plan, *, is_new: bool) -> None:
         positions.ensure(self._context, self._live, plan.before, plan.group, plan.newcomers(is_new=is_new))

@@ -46,7 +46,7 @@ def only_member(context: Context, group: str, member_id: str) -> MemberItem | No
     return next((MemberItem.from_item(item) for item in found.values()), None)
 
 
-def members(context: Context, group: str) -> dict[str, MemberItem]:
+def members(context: Context, group: str) -> Mapping[str, MemberItem]:
     """Return the members' items by their ids, also of those that wait to be admitted.
 
     Members that this process serves at the same time share the look.
@@ -56,7 +56,7 @@ def members(context: Context, group: str) -> dict[str, MemberItem]:
         found = context.query_items(keys.member_items(group), keys.MEMBER_SORT)
         return {one.member_id: one for one in map(MemberItem.from_item, found)}
 
-    return dict(context.looks.take(f"{group}: the members", None, look))
+    return context.looks.take(f"{group}: the members", None, look)
 
 
 def topics(context: Context, subscribers: Iterable[Subscriber]) -> dict[str, GroupTopic]:

@@ -8,22 +8,19 @@ Not here: the stores and the runtime themselves; see ``ports`` and ``runtime``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.format.segment import Segment, read_segment
 from fenceline.format.unpacking import UnpackedBatches
 from fenceline.log import polls
 from fenceline.log.segment_ends import SegmentEnds
-from fenceline.ports import Item, ItemKey, ItemStore, ObjectStore, Unavailable
-from fenceline.runtime import Condition, Runtime
-
-T = TypeVar("T")
-W = TypeVar("W")
+from fenceline.log.shared_looks import SharedLooks, Turns
+from fenceline.ports import Item, ItemKey, ItemStore, ObjectStore
+from fenceline.runtime import Runtime
 
 
 class SegmentCache:
@@ -80,118 +77,6 @@ class EventClock:
         """Note when an event was sent, by its sender's clock (I4, I7). Safe to call from many threads."""
         with self._lock:
             self.latest_ms = max(self.latest_ms, event_ms)
-
-
-class Turns:
-    """What one thread of this process does at a time. Safe to share between threads."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._lock = runtime.lock()
-        self._taken: set[str] = set()
-
-    @contextmanager
-    def take(self, what: str) -> Iterator[bool]:
-        """Yield True if it is this thread's turn, until the block ends; False if it is another one's now."""
-        is_turn = False
-        try:
-            with self._lock:
-                is_turn = what not in self._taken
-                self._taken.add(what)
-            yield is_turn
-        finally:
-            if is_turn:
-                with self._lock:
-                    self._taken.discard(what)
-
-
-class _Ask(Generic[W, T]):
-    """What one caller wants to see, and what was found."""
-
-    found: T
-    failure: Unavailable | None = None
-    is_answered = False
-
-    def __init__(self, wanted: W) -> None:
-        self.wanted = wanted
-
-
-class _Looks:
-    """The looks at one thing, and the callers that are there."""
-
-    is_looking = False
-
-    def __init__(self, changed: Condition) -> None:
-        self.changed = changed
-        self.asks: dict[_Ask[Any, Any], None] = {}  # in the order in which they came
-
-
-class SharedLooks:
-    """Looks at the items that several threads share. Safe to share between threads.
-
-    So a process that serves a hundred members of a group does not read the group a hundred times.
-
-    Rule: a caller gets what a look found that began after the call. Two looks at one thing never run at once.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._lock = runtime.lock()
-        self._asked: dict[str, _Looks] = {}  # only while a caller is there
-
-    def take(self, what: str, wanted: W, look: Callable[[Sequence[W]], T]) -> T:
-        """Return what a look found, of this thread or of another one. No caller may change it.
-
-        Args:
-            what: Names the thing. Each call of one name has a ``look`` that does the same.
-            wanted: What this caller wants to see of it.
-            look: Called with what several callers want. If it raises anything but ``Unavailable``, the others look
-                again.
-
-        Raises:
-            Unavailable: The look failed, in this thread or in another one.
-        """
-        ask: _Ask[W, T] = _Ask(wanted)
-        asks: Sequence[_Ask[W, T]] = ()  # of the callers for which this thread looks
-        try:
-            with self._lock:
-                looks = self._asked.setdefault(what, _Looks(self._runtime.condition(self._lock)))
-                looks.asks[ask] = None
-                while looks.is_looking and not ask.is_answered:
-                    looks.changed.wait()
-                if not ask.is_answered:
-                    asks = [one for one in looks.asks if not one.is_answered]
-                    looks.is_looking = True
-            if asks:
-                _answer(asks, look)
-        finally:
-            self._leave(what, ask, has_looked=bool(asks))
-        if ask.failure is not None:
-            raise Unavailable(*ask.failure.args) from ask.failure
-        return ask.found
-
-    def _leave(self, what: str, ask: _Ask[Any, Any], *, has_looked: bool) -> None:
-        with self._lock:
-            looks = self._asked.get(what)
-            if looks is None:
-                return
-            if has_looked:
-                looks.is_looking = False
-                looks.changed.notify_all()
-            looks.asks.pop(ask, None)
-            if not looks.asks:
-                del self._asked[what]
-
-
-def _answer(asks: Sequence[_Ask[W, T]], look: Callable[[Sequence[W]], T]) -> None:
-    """Look, and give each caller what was found, or the store's failure."""
-    try:
-        found = look([one.wanted for one in asks])
-    except Unavailable as failure:
-        for one in asks:
-            one.failure, one.is_answered = failure, True
-    else:
-        for one in asks:
-            one.found, one.is_answered = found, True
 
 
 class Stopping:

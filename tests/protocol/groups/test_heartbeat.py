@@ -16,6 +16,7 @@ from fenceline.errors import (
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
 )
+from fenceline.groups.heartbeat import join_turn
 from fenceline.model.requests import Heartbeat, OwnedPartitions
 from tests.support.grouping import GROUP, beat, group_item, held, items, join, member_item, numbers, settle
 from tests.support.service import (
@@ -461,7 +462,7 @@ def test_joins_that_lose_the_write_wait_and_are_admitted_by_one(service: Service
         assert beat(service.log, one).member_epoch >= one.member_epoch, name
 
 
-TURN = f"{GROUP}: a join"
+TURN = join_turn(GROUP)
 
 
 def test_a_join_beside_another_one_of_its_process_waits_and_is_admitted_by_that_one(service: Service) -> None:
@@ -474,6 +475,17 @@ def test_a_join_beside_another_one_of_its_process_waits_and_is_admitted_by_that_
     assert a.member_epoch > 0
     assert group_item(service).members.keys() == {"first", "a", "b"}
     assert service.items.calls["write"] - before == 3, "its own item; both in the group, by the other; what it takes"
+
+
+@pytest.mark.parametrize("fault", [loses_answer, never_arrives, moves])
+def test_a_waiting_item_that_is_lost_or_not_answered_costs_the_join_nothing(service: Service, fault: Fault) -> None:
+    join(service.log, "first")
+    with service.log.context.turns.take(TURN):
+        service.items.plan("write", fault)
+        a = join(service.log, "a")
+    assert group_item(service).members.keys() == {"first", "a"}
+    assert items(service)["a"].waiting is None
+    assert beat(service.log, a).member_epoch >= a.member_epoch
 
 
 def test_a_join_beside_another_one_that_is_stuck_changes_the_group_itself(service: Service) -> None:

@@ -7,6 +7,7 @@ history that it found.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -99,7 +100,7 @@ def takes_what_another_holds(patch: Patch) -> None:
 def reads_the_others_before_the_group(patch: Patch) -> None:
     """Read the other members' items before the group's item (G1)."""
     read_both, read_members = reads.group_and_member, reads.members
-    kept: dict[tuple[int, str], dict[str, MemberItem]] = {}
+    kept: dict[tuple[int, str], Mapping[str, MemberItem]] = {}
 
     def both(context: Context, group: str, member_id: str) -> Any:
         kept[id(context), member_id] = read_members(context, group)
@@ -114,7 +115,7 @@ def reads_the_others_before_the_group(patch: Patch) -> None:
     patch.setattr(_Request, "_free", free)
 
 
-@GUARDS.guard(hasty, seed=60)
+@GUARDS.guard(hasty, seed=225)
 def takes_on_any_version_of_the_group(patch: Patch) -> None:
     """Take without the condition that the group is still as it was read (G1)."""
     written = _Request._write
@@ -164,7 +165,7 @@ def believes_any_epoch(patch: Patch) -> None:
     patch.setattr(membership, "stand", lenient)
 
 
-@GUARDS.guard(late, seed=13)
+@GUARDS.guard(late, seed=16)
 def believes_the_empty_report_of_a_join(patch: Patch) -> None:
     """Release all that a member was asked for when it joins again, as Kafka does (G3)."""
     owned = _Request._owned

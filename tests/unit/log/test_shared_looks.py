@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from fenceline.log.context import SharedLooks, Turns
+from fenceline.log.shared_looks import SharedLooks, Turns
 from fenceline.ports import Unavailable
 from fenceline.runtime import ThreadRuntime
 from tests.support.patience import PATIENCE_S, wait_until
