@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
-from fenceline import limits
+from fenceline import __version__, limits
 from fenceline.adapters.sqlite.directory import SqliteObjectStore
 from fenceline.errors import FencelineError, OutcomeUnknownError, RecordListTooLargeError, StoreUnavailableError
+from fenceline_cli import console_files
+from fenceline_cli.console_files import About, Region
 from fenceline_cli.dev_server import object_urls
 from fenceline_cli.dev_server.call_threads import CallThreads
 from fenceline_cli.dev_server.web_origin import WebOrigins
@@ -89,6 +91,10 @@ class Bridge:
     def _answer(self, scope: Scope, body: bytes) -> Response:
         event = _event(scope, body, self._service.runtime.now_ms())
         path, method = event["rawPath"], scope["method"]
+        if method == "GET" and console_files.is_console(path):
+            regions = [Region(self._service.settings.region)]
+            about = About(__version__, is_read_only=False, has_export=True, refresh_ms=1_000, regions=regions)
+            return console_files.answer(path, about, event["headers"].get("if-none-match", ""))
         store = self._service.objects
         if method in ("GET", "HEAD") and path.startswith(object_urls.PREFIX) and isinstance(store, SqliteObjectStore):
             return object_urls.answer(store, event, self._service.runtime.now_ms())

@@ -1,0 +1,113 @@
+// @ts-check
+// Requests to the service that is looked at. Rule: nothing else in the console calls fetch.
+import { signal } from "./vendor/signals.mjs";
+
+/** What a request was refused with, or that nothing answered (status 0). */
+export class Problem extends Error {
+  /** @param {number} status @param {any} body */
+  constructor(status, body) {
+    super(body?.detail ?? `the service answered ${status}`);
+    this.status = status;
+    this.code = body?.code ?? (status ? `HTTP ${status}` : "UNREACHABLE");
+  }
+}
+
+/** @typedef {{version: string, is_read_only: boolean, has_export: boolean, refresh_ms: number, regions: {name: string, path: string}[]}} About */
+
+/** What this console is: read once, before the first page. */
+export const about = signal(/** @type {About|null} */ (null));
+export const canWrite = () => about.value !== null && !about.value.is_read_only;
+
+/** The region that is looked at, by its name in `about`; the first one where the address names none. */
+export const region = signal(/** @type {string|null} */ (null));
+const path = (/** @type {string|undefined} */ name) => {
+  const regions = about.value?.regions ?? [];
+  return (regions.find((r) => r.name === (name ?? region.value)) ?? regions[0])?.path ?? "";
+};
+
+/** The service's clock minus this one's, in ms: leases are counted down by the service's. */
+export let skew = 0;
+export const serviceNow = () => Date.now() + skew;
+
+const AT_ONCE = 6; // as many as a browser sends to one origin
+/** @type {(() => void)[]} */
+const waiting = [];
+let underWay = 0;
+
+async function turn() {
+  if (underWay >= AT_ONCE) await new Promise((/** @type {(v: void) => void} */ go) => waiting.push(go));
+  underWay += 1;
+}
+const done = () => { underWay -= 1; waiting.shift()?.(); };
+
+/**
+ * @param {string} method @param {string} url
+ * @param {{body?: any, signal?: AbortSignal}} given
+ */
+async function ask(method, url, { body, signal }) {
+  await turn();
+  try {
+    signal?.throwIfAborted();
+    /** @type {Record<string, string>} */
+    const headers = { accept: "application/json" };
+    if (body !== undefined) headers["content-type"] = "application/json";
+    const answer = await fetch(url, { method, signal, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    const date = answer.headers.get("date");
+    if (date) skew = Date.parse(date) + 500 - Date.now();
+    if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => null));
+    return answer.status === 204 ? null : await answer.json();
+  } catch (error) {
+    if (error instanceof Problem || signal?.aborted) throw error;
+    throw new Problem(0, { detail: "the service does not answer; is it running?" });
+  } finally {
+    done();
+  }
+}
+
+/** @param {Record<string, string|number|boolean|null|undefined>} query */
+function queried(query) {
+  const given = Object.entries(query).filter(([, v]) => v !== undefined && v !== null && v !== "");
+  return given.length ? `?${new URLSearchParams(given.map(([k, v]) => [k, String(v)]))}` : "";
+}
+
+/**
+ * @param {string} to below /v1, its parts already encoded by `part`
+ * @param {Record<string, string|number|boolean|null|undefined>} [query]
+ * @param {AbortSignal} [signal]
+ * @param {string} [at] another region than the one that is looked at
+ */
+export const get = (to, query = {}, signal, at) => ask("GET", `${path(at)}/v1${to}${queried(query)}`, { signal });
+
+/** @param {string} method @param {string} to @param {any} [body] @param {string} [at] */
+export const send = (method, to, body, at) => ask(method, `${path(at)}/v1${to}`, { body });
+
+/** A file of this console's own server, beside the contract: about.json, usage.json. @param {string} name @param {AbortSignal} [signal] */
+export const own = (name, signal) => ask("GET", `/console/${name}`, { signal });
+
+export const part = encodeURIComponent;
+
+/**
+ * All entries of a list that is cut.
+ * @param {string} to @param {string} member that holds the entries
+ * @param {(last: any) => Record<string, any>} after the query that goes on after the last entry
+ * @param {{query?: Record<string, any>, signal?: AbortSignal, most?: number, at?: string}} [given]
+ */
+export async function all(to, member, after, { query = {}, signal, most = 20000, at } = {}) {
+  const found = [];
+  for (let more = {}; ; more = after(found.at(-1))) {
+    const page = await get(to, { ...query, ...more }, signal, at);
+    found.push(...page[member]);
+    if (!page.has_more || page[member].length === 0 || found.length >= most) return found;
+  }
+}
+
+const topicPath = (/** @type {string} */ name) => `/topics/${part(name)}`;
+
+export const health = (/** @type {AbortSignal} */ signal, /** @type {string} */ at) => get("/health", {}, signal, at);
+export const topics = (/** @type {AbortSignal} */ signal) => all("/topics", "topics", (t) => ({ start_after: t.name }), { query: { limit: 1000 }, signal });
+export const topic = (/** @type {string} */ name, /** @type {AbortSignal} */ signal, /** @type {string} */ at) => get(topicPath(name), {}, signal, at);
+export const offsets = (/** @type {string} */ name, /** @type {AbortSignal} */ signal, /** @type {any} */ query = {}, /** @type {string} */ at) =>
+  all(`${topicPath(name)}/offsets`, "partitions", (p) => ({ start_partition: p.partition + 1 }), { query, signal, at });
+export const offsetsAt = (/** @type {string} */ name, /** @type {number} */ timestamp, /** @type {AbortSignal} */ signal) => offsets(name, signal, { timestamp });
+export const records = (/** @type {string} */ name, /** @type {number} */ p, /** @type {any} */ query, /** @type {AbortSignal} */ signal) =>
+  get(`${topicPath(name)}/partitions/${p}/records`, query, signal);

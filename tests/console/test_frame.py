@@ -1,0 +1,17 @@
+"""The console's frame: its navigation, its addresses, what it says where there is nothing."""
+
+from playwright.sync_api import expect
+
+
+def test_the_frame_leads_to_each_place_and_says_what_answers(look, url):
+    page = look.at("")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+    expect(page.locator(".place")).to_contain_text("answers")
+    page.get_by_role("link", name="Transactions").click()
+    expect(page).to_have_url(f"{url}/console/transactions")
+    expect(page).to_have_title("Transactions · fenceline")
+
+
+def test_an_address_that_is_no_page_says_so(look):
+    page = look.at("nowhere")
+    expect(page.get_by_role("main")).to_contain_text("The console has no such page")
