@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session_item import SessionItem, session_from_item
 from fenceline.append.entries.batch import AppendRequest
 from fenceline.format import control, keys
-from fenceline.format.batch import decode
+from fenceline.format.batch import BatchHeader
 from fenceline.model.access import Claim
 from fenceline.model.record import Record
 from fenceline.model.requests import ClaimRequest
@@ -74,16 +74,19 @@ def session_of(service: Service, session_id: str) -> SessionItem:
 
 def access_markers(service: Service, partition: int = 0) -> list[tuple[int, int, str, str | None]]:
     """Return every ACCESS marker in the log: its offset, epoch, mode and session."""
+    return [
+        (header.base_offset, header.leader_epoch, value["mode"], value.get("session_id"))
+        for header, value in stored_access(service, partition)
+    ]
+
+
+def stored_access(service: Service, partition: int = 0) -> list[tuple[BatchHeader, Mapping[str, Any]]]:
+    """Return the header and the value of every ACCESS marker in the log."""
     found = []
     for segment in service.segments(partition=partition):
         for at, header in segment.batches:
-            if not header.is_control:
-                continue
-            (record,) = decode(segment.body, at)
-            marker = control.parse_marker(segment.body, at, header)
-            if marker.type == control.ACCESS:
-                session_id = marker.value.get("session_id")
-                found.append((record.offset, header.leader_epoch, marker.value["mode"], session_id))
+            if header.is_control and control.type_of(segment.body, at, header) == control.ACCESS:
+                found.append((header, control.parse_marker(segment.body, at, header).value))
     return found
 
 

@@ -18,9 +18,10 @@ from functools import partial
 from fenceline import limits
 from fenceline.access.session_item import SEVERED, PendingFence, SessionItem, session_from_item
 from fenceline.append.appender import appender_of
-from fenceline.append.entries.entry import Entry, Marked, StoredBatch, stored_marker
-from fenceline.format import control, keys
-from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.append.entries.access_markers import shared_marker
+from fenceline.append.entries.entry import Entry, Marked, StoredBatch
+from fenceline.format import keys
+from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
@@ -57,7 +58,7 @@ class FenceEntry(Entry):
         epoch = due_epoch(state, self.fence, self.session_id)
         if epoch is None:
             return Marked(state.next_offset)
-        return stored_marker(state, control.ACCESS, {"mode": SHARED}, now_ms, epoch=epoch)
+        return shared_marker(state, now_ms, epoch=epoch)
 
 
 def finish(partitions: Partitions, session: SessionItem) -> None:

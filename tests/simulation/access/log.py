@@ -15,13 +15,16 @@ from tests.simulation.log.truth import Truth, Violation
 
 def check_log(access: AccessTruth, where: Place, sendings: Mapping[str, Operation]) -> None:
     partition = access.partitions[where]
-    entries = partition.entries
+    entries, newest = partition.entries, -1
     for entry, behind in zip(entries, [*entries[1:], None], strict=True):
         before, after, at = entry.before, entry.after, f"t/{where[1]} at {entry.base_offset}"
         if entry.leader_epoch < before.epoch:
             raise Violation(f"I8: {at}: epoch {entry.leader_epoch} after {before.epoch}")
         if entry.is_marker:
             _check_marker(access, partition, entry, at)
+            if entry.previous not in (None, newest):
+                raise Violation(f"{at}: the ACCESS marker before it is at {newest}, and not at {entry.previous}")
+            newest = entry.base_offset
         elif entry.leader_epoch != before.epoch or after != before:
             raise Violation(f"I8: {at}: epoch {entry.leader_epoch} in {before}")
         elif entry.attempt is not None and entry.attempt in sendings:

@@ -126,7 +126,7 @@ def appends_any_marker(patch: Patch) -> None:
         state = trial.state
         if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
             return Marked(state.access_offset)
-        return access_markers.exclusive_marker(state, self.session_id, self.epoch, now_ms)
+        return access_markers.exclusive_marker(state, self, now_ms)
 
     patch.setattr(GrantEntry, "check", blind)
 

@@ -51,6 +51,7 @@ class Entry:
     before: Access
     after: Access
     is_marker: bool = False  # an ACCESS marker
+    previous: int | None = None  # where the ACCESS marker before it is, unless an older version wrote the marker
     attempt: str | None = None  # the sending that made it, if it is data
 
 
@@ -161,11 +162,12 @@ class AccessTruth:
         segment = segment_of(creation)
         access = partition.log.values[-1]
         for position, header in segment.batches:
-            before, is_marker, attempt = access, False, None
+            before, is_marker, previous, attempt = access, False, None, None
             if header.is_control:
                 marker = parse_marker(segment.body, position, header)
                 is_marker = marker.type == ACCESS
                 if is_marker:
+                    previous = marker.value.get("previous")
                     is_exclusive = marker.value["mode"] == "Exclusive"
                     access = Access(header.leader_epoch, marker.value["session_id"] if is_exclusive else None)
             else:
@@ -180,6 +182,7 @@ class AccessTruth:
                     before,
                     access,
                     is_marker,
+                    previous,
                     attempt,
                 )
             )

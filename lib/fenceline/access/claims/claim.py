@@ -244,4 +244,6 @@ class Claiming:
 
 def _marker(pending: Pending, partition: int) -> GrantEntry | ShareEntry:
     holder, behind = pending.holders[partition], pending.behind.get(partition)
-    return GrantEntry(holder.session_id, holder.epoch) if behind is None else ShareEntry(holder.epoch, behind)
+    if behind is not None:
+        return ShareEntry(holder.epoch, behind)
+    return GrantEntry(holder.session_id, holder.epoch, holder.producer_name, pending.client_name)

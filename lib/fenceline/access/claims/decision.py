@@ -48,12 +48,14 @@ class Pending:
         holders: By partition, the reserved access.
         behind: By partition, the ended exclusive session that shared access follows, and that the log still names.
         offsets: By partition, the offset at which shared access that needs no marker begins.
+        client_name: As the claimer's session is named.
     """
 
     record: ProducerRecord
     holders: Mapping[int, Holder]
     behind: Mapping[int, str] = field(default_factory=dict)
     offsets: Mapping[int, int] = field(default_factory=dict)
+    client_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ class ClaimDecision:
 
     def _pending(self, record: ProducerRecord, reserved: Mapping[int, Holder]) -> Pending:
         if self.mode == EXCLUSIVE:
-            return Pending(record, reserved)
+            session = self.transaction.session(self.claim.session_id)
+            return Pending(record, reserved, client_name=None if session is None else session.client_name)
         states = {p: self.snapshot.views[p].state for p in reserved}
         behind = {p: state.session_id for p, state in states.items() if state.session_id is not None}
         return Pending(record, reserved, behind, {p: s.next_offset for p, s in states.items() if p not in behind})

@@ -121,7 +121,7 @@ class OwnAttempt:
         pending = [one for one in made.planned if one.is_pending]
         if pending:
             self.has_written = True  # perhaps a marker of what an earlier request reserved
-            self._append_markers(pending)
+            self._append_markers(pending, claimer.client_name)
             self._confirm(pending)
         self.finish_fences()  # model: Access, "fences before the answer"
         return [OwnedResource(one.resource.name, one.item.generation, one.item.fencing_token) for one in made.planned]
@@ -174,7 +174,7 @@ class OwnAttempt:
             raise
         self.has_written = True
 
-    def _append_markers(self, pending: Sequence[Planned]) -> None:
+    def _append_markers(self, pending: Sequence[Planned], client_name: str | None) -> None:
         """Append the markers of write access, side by side, unless they are in the logs.
 
         Raises:
@@ -186,7 +186,7 @@ class OwnAttempt:
                 one.resource.topic,
                 one.resource.topic_id,
                 one.resource.partition,
-                GrantEntry(self._session_id, one.item.fencing_token),
+                GrantEntry(self._session_id, one.item.fencing_token, client_name=client_name),
             )
             for one in pending
         ]
