@@ -51,7 +51,10 @@ def new_user(region: Region, name: str, *statements: Mapping[str, Any]) -> dict[
 
 
 def calls_of(region: Region, function: str, requests: Sequence[Callable[[], object]]) -> list[dict[str, int]]:
-    """Make requests, one after the other; return what each asked of the stores, as the function logged it."""
+    """Make requests, one after the other; return what each asked of the stores, as the function logged it.
+
+    Another region's replicator may ask the same function meanwhile: what its requests asked is then returned, too.
+    """
 
     def logged() -> dict[str, dict[str, int]]:
         return {line["request_id"]: line["calls"] for line in region.lines(function) if "calls" in line}
@@ -59,9 +62,7 @@ def calls_of(region: Region, function: str, requests: Sequence[Callable[[], obje
     before = logged()
     for request in requests:
         request()
-    after = eventually(lambda: [calls for name, calls in logged().items() if name not in before], len(requests))
-    assert len(after) == len(requests)
-    return after
+    return eventually(lambda: [calls for name, calls in logged().items() if name not in before], len(requests))
 
 
 def eventually(found: Any, wanted: int) -> list[Any]:
@@ -174,6 +175,7 @@ def test_a_warm_append_through_the_api_is_one_create(region: Region, client: Cli
         ],
     )
     by_time = (time.monotonic() - began) * 1000 // limits.CHECKPOINT_MS  # checkpoints that were due by the clock
+    assert len(counts) == appends
     assert sum(calls["objects.create"] for calls in counts) == appends
     assert sum(calls.get("items.write", 0) for calls in counts[1:]) <= 0.2 * appends + by_time
     assert sum(1 for calls in counts if calls == {"objects.create": 1}) >= appends - 4 - by_time
@@ -210,7 +212,11 @@ def test_requests_through_the_api_ask_the_stores_as_the_library_does(region: Reg
             lent.service.meter.take()
             request(lent.client, topic)
         library = dict(lent.service.meter.take().calls)
-    counts = calls_of(region, function, [lambda: request(client, topic)] * tries)
+    for _ in range(5):  # until no one else asks the function meanwhile
+        counts = calls_of(region, function, [lambda: request(client, topic)] * tries)
+        if len(counts) == tries:
+            break
+    assert len(counts) == tries
     assert library in counts
     assert sum(library.values()) <= min(sum(calls.values()) for calls in counts)
 
