@@ -61,6 +61,7 @@ UNPACKED_PLACES_MAX = 64  # remembered of one batch: places at which pages ended
 SEGMENT_ENDS_MAX = 20_000  # ends of transactions remembered of the segments that readers passed last, in 3 MB
 SEGMENT_CACHED_BYTES = 4_096  # counted for a cached segment beside its body: what Python needs for the smallest
 PAGE_SEGMENTS_MAX = 512  # read for one page
+CUT_PAGE_BYTES_MAX = 32 * MIB  # stored bytes, and bytes of records, gone through for one page of cut values
 INDEX_SEGMENTS_MAX = 20_000  # places remembered for each partition
 INDEX_METADATA_MAX = 1_000  # segments' metadata remembered for each partition
 INDEX_OWN_RECORDS_MAX = 8  # offsets of each partition with the number of own records, or the chain value, below them

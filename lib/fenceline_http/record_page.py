@@ -2,14 +2,16 @@
 
 Rule: the JSON stays below 4 MiB, and ``position`` is that of the first record cut off (contract, "Read"). The whole
 page is in base64 if a record before the cut has bytes that are not UTF-8, or if a single record is larger than the
-bound.
+bound. Only the bytes that are shown decide: of a value of which only the beginning is shown, the rest may be anything.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 from binascii import b2a_base64
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fenceline import limits
 from fenceline.model.results import Page, ReadRecord
@@ -60,7 +62,9 @@ def _as_text(records: Sequence[ReadRecord], bytes_max: int) -> tuple[str, int, s
     rows = []
     with contextlib.suppress(UnicodeDecodeError):
         for record in records:
-            rows.append(_row(record, _utf8))  # One by one: those before the first that is no text count.
+            rows.append(
+                _row(_of_characters(record), _utf8)
+            )  # One by one: those before the first that is no text count.
     count = _passing(rows, bytes_max)
     if rows and not count:
         return (*_as_base64(records[:1], bytes_max), "base64")
@@ -71,6 +75,19 @@ def _as_text(records: Sequence[ReadRecord], bytes_max: int) -> tuple[str, int, s
     if encoded_count > len(rows):
         return encoded, encoded_count, "base64"
     return _list(rows), count, "utf8"
+
+
+def _of_characters(record: ReadRecord) -> ReadRecord:
+    """Return the record, without the beginning of the character within which its value was cut.
+
+    Raises:
+        UnicodeDecodeError: What is left of its value is not UTF-8.
+    """
+    value = record.value
+    if record.value_bytes is None or value is None:
+        return record
+    whole = codecs.utf_8_decode(value, "strict", False)[1]
+    return record if whole == len(value) else replace(record, value=value[:whole])
 
 
 def _as_base64(records: Sequence[ReadRecord], bytes_max: int) -> tuple[str, int]:
@@ -102,6 +119,8 @@ def _row(record: ReadRecord, to_json_text: ToJsonText) -> str:
     more = "" if record.origin is None else f',"origin":{responses.to_json(record.origin)}'
     if record.number is not None:
         more += f',"origin_topic_id":{responses.to_json(record.origin_topic_id)},"number":{record.number}'
+    if record.value_bytes is not None:
+        more += f',"value_bytes":{record.value_bytes}'
     return (
         f'{{"offset":{record.offset},"timestamp":{record.timestamp},"key":{key},"value":{value},"headers":[{headers}],'
         f'"topic_epoch":{record.topic_epoch}{more}}}'

@@ -102,6 +102,56 @@ def test_a_page_is_base64_on_request_or_for_bytes_that_are_no_text() -> None:
     assert (values("offset=0&max_records=1"), read("offset=0&max_records=1")["encoding"]) == (["a"], "utf8")
 
 
+def test_values_are_cut_to_the_bytes_asked_for_and_say_how_long_they_are() -> None:
+    produce("abcd", "ab", "a\u20acuro", "")
+    shown = {n: read(f"offset=0&value_bytes_max={n}")["records"] for n in (0, 2, 4, 2**63 - 1)}
+    found = {n: [(one["value"], one.get("value_bytes")) for one in records] for n, records in shown.items()}
+    assert found == {
+        0: [("", 4), ("", 2), ("", 7), ("", None)],
+        2: [("ab", 4), ("ab", None), ("a", 7), ("", None)],
+        4: [("abcd", None), ("ab", None), ("a\u20ac", 7), ("", None)],
+        2**63 - 1: [("abcd", None), ("ab", None), ("a\u20acuro", None), ("", None)],
+    }
+    exact = read("offset=2&value_bytes_max=2&max_records=1&encoding=base64")["records"]
+    assert base64.b64decode(exact[0]["value"]) == b"a\xe2"
+    assert call("POST", RECORDS, value={"records": [{"key": "kkk", "value": None}]}).status == 200
+    (deleted,) = read("offset=4&value_bytes_max=0")["records"]
+    assert (deleted["key"], deleted["value"], "value_bytes" in deleted) == ("kkk", None, False)
+
+
+def test_a_page_of_cut_values_counts_the_bytes_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for letter in "abcdefgh":
+        produce(letter * 1_000)  # each in a segment of its own
+    assert len(values("offset=0&max_bytes=1000")) == 1
+    assert values("offset=0&max_bytes=1000&value_bytes_max=2") == [letter * 2 for letter in "abcdefgh"]
+    assert values("offset=0&max_bytes=5&value_bytes_max=2") == ["aa", "bb"]
+    assert values("offset=0&max_records=3&value_bytes_max=0") == [""] * 3
+    monkeypatch.setattr(limits, "CUT_PAGE_BYTES_MAX", 2_500)
+    cut = read("offset=0&value_bytes_max=0")
+    assert (len(cut["records"]), cut["position"]) == (2, 2)  # and not what three values have too much
+
+
+def test_a_page_of_cut_values_ends_where_its_stored_bytes_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for letter in "abcdef":
+        produce(letter * 1_000)
+    monkeypatch.setattr(limits, "CUT_PAGE_BYTES_MAX", 3_500)  # of segments of more than 1,000 bytes
+    page = read("offset=0&value_bytes_max=999")
+    assert (len(page["records"]), page["position"]) == (4, 4)
+    assert [one["offset"] for one in read("offset=4&value_bytes_max=999")["records"]] == [4, 5]
+
+
+@pytest.mark.parametrize("size", ["-1", "x", "1.5", "9223372036854775808", "", "9" * 40])
+def test_a_size_of_values_that_is_none_is_refused(size: str) -> None:
+    answer = call("GET", RECORDS, f"offset=0&value_bytes_max={size}")
+    assert (answer.status, answer.code, answer.json["field"]) == (400, "INVALID_REQUEST", "value_bytes_max")
+
+
+def test_batches_are_never_cut() -> None:
+    answer = call("GET", RECORDS, "offset=0&value_bytes_max=1", headers={"accept": BATCH_TYPE})
+    assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "value_bytes_max")
+    assert "left out for binary batches" in answer.json["detail"]
+
+
 def test_the_compacted_view_before_the_first_compaction_is_the_whole_log() -> None:
     produce("a", "b")
     assert values("offset=0&compacted=true") == ["a", "b"]

@@ -416,6 +416,7 @@ RULES: Mapping[str, Rule] = {
     "transactional_id": TEXT,
     "url": TEXT,
     "value": OF_A_RECORD,
+    "value_bytes_max": OFFSET,
     "wait_ms": MS,
     # where the name means something else
     "__init__.timeout_ms": MS_AT_LEAST_ONE,

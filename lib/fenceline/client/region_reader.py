@@ -89,6 +89,7 @@ def read_in(region: str, stay: int, record: ReadRecord) -> RegionalRecord:
         record.origin,
         record.origin_topic_id,
         record.number,
+        record.value_bytes,
         region,
         stay,
     )

@@ -99,6 +99,7 @@ def _record_of(record: Answer, is_base64: bool) -> ReadRecord:
         origin=record.get("origin"),
         origin_topic_id=record.get("origin_topic_id"),
         number=record.get("number"),
+        value_bytes=record.get("value_bytes"),
     )
 
 

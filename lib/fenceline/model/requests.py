@@ -35,9 +35,15 @@ class ReadRequest:
     compacted_since: int | None = None  # the horizon of the reader's first page of the view
     compaction_order: str | None = None  # the order of the reader's table
     is_identified: bool = False  # each record with its identity: origin, topic id there, own number
+    value_bytes_max: int | None = None  # a longer value is cut to so many bytes
     group: str | None = None
     session_id: str | None = None
     member: MemberRef | None = None  # of the group, instead of a session
+
+    @property
+    def read_bytes_max(self) -> int:
+        """Return how many bytes are gone through for the page: stored ones, and those of whole records."""
+        return self.max_bytes if self.value_bytes_max is None else limits.CUT_PAGE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

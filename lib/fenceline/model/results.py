@@ -196,6 +196,7 @@ class ReadRecord:
         timestamp: In ms; −1 where the record has none.
         key: The key, or ``None``.
         value: The value; ``None`` is a tombstone.
+        value_bytes: The size of the whole value, where ``value`` is only its beginning.
         headers: Pairs of name and value, in order.
         topic_epoch: The topic epoch of the record's batch.
     """
@@ -209,6 +210,7 @@ class ReadRecord:
     origin: Annotated[str | None, LEFT_OUT, "The region that the record was produced in."]
     origin_topic_id: Annotated[str | None, LEFT_OUT] = None
     number: Annotated[Count | None, LEFT_OUT] = None
+    value_bytes: Annotated[int | None, LEFT_OUT, "The size of the whole value, where `value` was cut."] = None
 
 
 @Titled("Page", "Records, and where to read next.")

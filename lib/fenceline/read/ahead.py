@@ -8,7 +8,7 @@ Not here: what a page shows; see ``reader``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -35,8 +35,8 @@ def tail_and_lines(partition: Partition, request: ReadRequest) -> tuple[Tail, Li
     base = known_base(partition, offset)
     if offset is None or base is None or request.is_compacted or offset >= before.next_offset:
         return verified_tail(partition), None
-    lines = partition.index.remembered(base, limit_of(request), request.max_bytes)
-    bases = [base] if lines is None else [line[0] for line in lines[: limits.FETCH_SEGMENTS]]
+    lines = partition.index.remembered(base, limit_of(request), request.read_bytes_max)
+    bases = [base] if lines is None else next(side_by_side(lines, request.max_bytes))
     calls: list[Callable[[], Tail | Lines | None]] = [partial(verified_tail, partition)]
     if lines is None:
         calls.append(partial(partition.index.list, base, limit_of(request)))
@@ -46,7 +46,8 @@ def tail_and_lines(partition: Partition, request: ReadRequest) -> tuple[Tail, Li
     if lines is None:
         assert not isinstance(found, Tail)
         certain = certain_lines(found or [], before, tail)
-        is_enough = len(certain) == limit_of(request) or sum(size for _, size in certain) >= request.max_bytes
+        size = sum(size for _, size in certain)
+        is_enough = len(certain) == limit_of(request) or size >= request.read_bytes_max
         lines = certain if is_enough or tail.state is before else None
     return tail, lines
 
@@ -67,6 +68,25 @@ def certain_lines(listed: Lines, before: PartitionState, tail: Tail) -> Lines:
     Of segments that are created during a listing, it may lack one and show the next.
     """
     return listed if tail.state is before else [line for line in listed if line[0] < before.next_offset]
+
+
+def side_by_side(lines: Lines, bytes_first: int) -> Iterator[list[int]]:
+    """Yield the bases of segments that are fetched at once, of all ``lines`` in turn.
+
+    The first ones together have about ``bytes_first`` bytes, and each later time it is twice as many. So a page that
+    its first segments fill fetches no more, and a page of the beginnings of large records does not need a round for
+    each.
+    """
+    bases: list[int] = []
+    size, enough = 0, bytes_first
+    for base, segment_size in lines:
+        if len(bases) == limits.FETCH_SEGMENTS or size >= enough:
+            yield bases
+            bases, size, enough = [], 0, enough * 2
+        bases.append(base)
+        size += segment_size
+    if bases:
+        yield bases
 
 
 def limit_of(request: ReadRequest) -> int:

@@ -28,7 +28,7 @@ from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
 from fenceline.read.aborted import Outcomes
-from fenceline.read.ahead import limit_of, tail_and_lines
+from fenceline.read.ahead import limit_of, side_by_side, tail_and_lines
 from fenceline.read.identities import PageIdentities
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.read.time_search import find_timestamp
@@ -252,22 +252,22 @@ class PartitionReader:
             lines = partition.index.list(base, limit)
         size, left = 0, limits.PAGE_SEGMENTS_MAX
         while True:
-            wanted: list[str] = []
-            for segment_base, segment_size in lines:
-                if segment_base >= next_offset or (size and size >= request.max_bytes):
+            wanted: Lines = []
+            for line in lines:
+                if line[0] >= next_offset or (size and size >= request.read_bytes_max):
                     break
-                wanted.append(partition.segment_key(segment_base))
-                size += segment_size
+                wanted.append(line)
+                size += line[1]
             position = start
-            for at in range(0, len(wanted), limits.FETCH_SEGMENTS):
-                chunk = partition.fetch(wanted[at : at + limits.FETCH_SEGMENTS])
+            for bases in side_by_side(wanted, request.max_bytes):
+                chunk = partition.fetch([partition.segment_key(base) for base in bases])
                 yield chunk
                 position = chunk[-1].next_offset
                 if sink.is_sated:
                     return
             left -= len(lines)
             is_cut = len(lines) == limit and len(wanted) == limit  # else the log, or the page's limit, ends there
-            if not is_cut or position >= next_offset or size >= request.max_bytes or left < 1:
+            if not is_cut or position >= next_offset or size >= request.read_bytes_max or left < 1:
                 return
             limit = left
             lines = partition.index.list(position, limit)
@@ -335,6 +335,8 @@ class RecordSink(_Sink):
         self._left_records = request.max_records
         self._left_bytes = request.max_bytes
         self._left_with_names = limits.REPLY_BYTES_MAX
+        self._value_bytes_max = limits.INT64_MAX if request.value_bytes_max is None else request.value_bytes_max
+        self._left_cut = limits.CUT_PAGE_BYTES_MAX  # of values, by which they are too long
         self.is_empty = True
         self.view: CompactedView | None = None  # the source of a compacted read
         self._is_compacted = request.is_compacted
@@ -352,20 +354,27 @@ class RecordSink(_Sink):
             if offset >= end:
                 return end, True
             key, value, headers = record.key, record.value, record.headers
+            value_bytes, cut = None, 0
+            if value is not None and len(value) > self._value_bytes_max:
+                value_bytes, value = len(value), value[: self._value_bytes_max]
+                cut = value_bytes - len(value)
             size = len(key or b"") + len(value or b"")
             with_names = size
             if headers:
                 size += sum(len(value or b"") for _, value in headers)
                 with_names = size + sum(len(name.encode()) for name, _ in headers)
-            is_over = size > self._left_bytes or with_names > self._left_with_names
+            is_over = size > self._left_bytes or with_names > self._left_with_names or cut > self._left_cut
             if not self.is_empty and (self._left_records < 1 or is_over):
                 records.stop_at(offset, taken)
                 return offset, True
             self._left_records -= 1
             self._left_bytes -= size
             self._left_with_names -= with_names
+            self._left_cut -= cut
             self.is_empty = False
             shown = ReadRecord(offset, record.timestamp, key, value, headers, header.leader_epoch, origin)
+            if value_bytes is not None:
+                shown = replace(shown, value_bytes=value_bytes)
             self._records.append(shown if identity is None else identity.given_to(shown))
         return header.next_offset, False
 

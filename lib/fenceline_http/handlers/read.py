@@ -45,6 +45,7 @@ def read(request: Request, wanted: Read) -> Response:
         compacted_since=wanted.compacted_since,
         compaction_order=wanted.compaction_order,
         is_identified=wanted.identity,
+        value_bytes_max=wanted.value_bytes_max,
     )
     found = request.log.partitions.read(*request.partition, page, principal=request.principal, topic_id=wanted.topic_id)
     return responses.text(record_page.to_json(found, wanted.encoding))
@@ -108,6 +109,7 @@ def _page(
     compacted_since: int | None = None,
     compaction_order: str | None = None,
     is_identified: bool = False,
+    value_bytes_max: int | None = None,
 ) -> ReadRequest:
     return ReadRequest(
         offset=wanted.offset,
@@ -121,6 +123,7 @@ def _page(
         compacted_since=compacted_since,
         compaction_order=compaction_order,
         is_identified=is_identified,
+        value_bytes_max=value_bytes_max,
         group=wanted.group,
         session_id=wanted.session_id,
         member=wanted.member,
@@ -128,12 +131,18 @@ def _page(
 
 
 def _media(accept: str | None, wanted: Read) -> Media:
-    """Return the media type of the page: a compacted view, and identities, are shown as JSON alone."""
+    """Return the media type of the page: a compacted view, identities and cut values are shown as JSON alone."""
     media = media_types.of_answer(accept)
-    if media is Media.JSON or not (wanted.compacted or wanted.identity):
+    wants = {
+        "compacted": (wanted.compacted, "false"),
+        "identity": (wanted.identity, "false"),
+        "value_bytes_max": (wanted.value_bytes_max is not None, "left out"),
+    }
+    field, instead = next(((name, other) for name, (is_given, other) in wants.items() if is_given), ("", ""))
+    if media is Media.JSON or not field:
         return media
     if not media_types.accepts_json(accept):
-        refuse("compacted" if wanted.compacted else "identity", "false for binary batches")
+        refuse(field, f"{instead} for binary batches")
     return Media.JSON
 
 

@@ -71,7 +71,7 @@ class Read(_Place, PageQuery):
 
     last_shown = (
         *("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order"),
-        *("topic_id", "member_id", "member_epoch"),
+        *("topic_id", "member_id", "member_epoch", "value_bytes_max"),
     )
 
     compacted: bool = optional(
@@ -94,6 +94,10 @@ class Read(_Place, PageQuery):
         choice(("offset", "timestamp"), words("offset", "timestamp")),
         "With `compacted`: the `compaction.order` of the reader's table. The answer is `VIEW_MOVED` where the topic "
         "has another one by now.",
+    )
+    value_bytes_max: int | None = optional(
+        integer(),
+        "How many bytes of each value to show. A record whose value is longer has `value_bytes`, its full size.",
     )
 
     def check(self) -> None:

@@ -473,6 +473,17 @@ def test_a_page_has_the_records_bytes_in_either_encoding(encoding, key, value):
     assert (tombstone.key, tombstone.value) == (None, None)
 
 
+def test_a_cut_value_says_how_long_it_is():
+    record = {"offset": 3, "timestamp": 5, "key": None, "value": "dg==", "headers": [], "topic_epoch": 1}
+    page = {"records": [{**record, "value_bytes": 9}, record], "encoding": "base64", "position": 5, **BOUNDS}
+    client, seen = client_of(httpx.Response(200, json=page))
+
+    cut, whole = client.read("t", 0, offset=3, value_bytes_max=1).records
+
+    assert (cut.value, cut.value_bytes, whole.value_bytes) == (b"v", 9, None)
+    assert seen[0].url.params["value_bytes_max"] == "1"
+
+
 def test_every_answer_with_offsets_has_them_by_their_names():
     """The contract names them beside the rest of the answer, and so does each type."""
     offsets = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}

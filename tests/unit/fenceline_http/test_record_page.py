@@ -24,7 +24,8 @@ def records(value: st.SearchStrategy[bytes | None]) -> st.SearchStrategy[list[Re
     headers = st.lists(st.tuples(TEXT, value), max_size=2)
     own = st.builds(ReadRecord, INTEGER, INTEGER, value, value, headers, INTEGER, st.none())
     taken = st.builds(ReadRecord, INTEGER, INTEGER, value, value, headers, INTEGER, TEXT, TEXT, INTEGER)
-    return st.lists(own | taken, max_size=3)
+    cut = st.builds(ReadRecord, INTEGER, INTEGER, value, value, headers, INTEGER, st.none(), value_bytes=INTEGER)
+    return st.lists(own | taken | cut, max_size=3)
 
 
 def shown(record: ReadRecord, to_text: Callable[[bytes], str]) -> dict[str, Any]:
@@ -43,6 +44,8 @@ def shown(record: ReadRecord, to_text: Callable[[bytes], str]) -> dict[str, Any]
         row["origin"] = record.origin
     if record.number is not None:
         row |= {"origin_topic_id": record.origin_topic_id, "number": record.number}
+    if record.value_bytes is not None:
+        row["value_bytes"] = record.value_bytes
     return row
 
 
@@ -63,3 +66,26 @@ def test_a_page_of_text_is_as_a_general_encoder_writes_it(found: list[ReadRecord
 @given(records(ANY_VALUE))
 def test_a_page_in_base64_is_as_a_general_encoder_writes_it(found: list[ReadRecord]) -> None:
     check(found, "base64", lambda data: b64encode(data).decode())
+
+
+@given(st.lists(st.tuples(TEXT, st.integers(0, 12)), max_size=3))
+@example([("a\u20acb", 2)])
+@example([("\U0001f600", 3)])
+def test_a_value_cut_within_a_character_is_text_up_to_it(values: list[tuple[str, int]]) -> None:
+    found = [
+        ReadRecord(0, 0, None, text.encode()[:cut], [], -1, None, value_bytes=len(text.encode()))
+        for text, cut in values
+    ]
+    page = json.loads(record_page.to_json(Page(found, 7, Bounds(0, 9, 8)), "utf8"))
+    assert page["encoding"] == "utf8"
+    for row, (text, cut) in zip(page["records"], values, strict=True):
+        assert text.startswith(row["value"])
+        assert cut - 4 < len(row["value"].encode()) <= cut or row["value"] == text
+        assert row["value_bytes"] == len(text.encode())
+
+
+def test_a_cut_value_that_is_no_text_before_its_last_character_makes_the_page_base64() -> None:
+    rows = {b"ab\xff": "base64", b"\xff\xe2": "base64", b"ab\xe2": "utf8", b"\x80": "base64"}
+    for value, encoding in rows.items():
+        page = Page([ReadRecord(0, 0, None, value, [], -1, None, value_bytes=9)], 7, Bounds(0, 9, 8))
+        assert json.loads(record_page.to_json(page, "utf8"))["encoding"] == encoding, value

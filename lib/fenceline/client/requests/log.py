@@ -226,6 +226,7 @@ class LogRequests(Requests):
         compacted_since: int | None = None,
         compaction_order: CompactionOrder | None = None,
         identity: bool = False,
+        value_bytes_max: int | None = None,
         group: str | None = None,
         session_id: str | None = None,
         member_id: str | None = None,
@@ -238,6 +239,8 @@ class LogRequests(Requests):
             compaction_order: The order of that reader's table.
             identity: Give each record its ``origin``, ``origin_topic_id`` and ``number``, which are the same in every
                 region. With ``compacted`` only of a topic by ``compaction.order=timestamp``, and ``origin`` alone.
+            value_bytes_max: Give only so many bytes of each value. A record whose value is longer has its full size as
+                ``value_bytes``.
             group, session_id: Read as this group, for which the session owns the partition.
             member_id, member_epoch: Instead of a session: the member of the group that holds the partition.
 
@@ -262,6 +265,7 @@ class LogRequests(Requests):
             "compacted_since": compacted_since,
             "compaction_order": compaction_order,
             "identity": True if identity else None,
+            "value_bytes_max": value_bytes_max,
             "group": group,
             "session_id": session_id,
             "member_id": member_id,
