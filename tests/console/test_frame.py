@@ -15,3 +15,11 @@ def test_the_frame_leads_to_each_place_and_says_what_answers(look, url):
 def test_an_address_that_is_no_page_says_so(look):
     page = look.at("nowhere")
     expect(page.get_by_role("main")).to_contain_text("The console has no such page")
+
+
+def test_a_place_within_another_one_has_a_title_of_its_own_and_marks_where_it_is(look):
+    page = look.at("failover/orders/billing")
+    expect(page).to_have_title("orders · billing · Failover · fenceline")
+    expect(page.locator("nav [aria-current=page]")).to_have_text("Regions")
+    page.get_by_role("link", name="Regions").click()
+    expect(page).to_have_title("Regions · fenceline")

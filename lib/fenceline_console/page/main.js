@@ -11,6 +11,7 @@ const PAGES = {
   writers: async () => (await import("./pages/writers.js")).AllWriters,
   transactions: async () => (await import("./pages/transactions.js")).Transactions,
   regions: async () => (await import("./pages/regions.js")).Regions,
+  failover: async () => (await import("./pages/failover.js")).Failover,
   spark: async () => (await import("./pages/spark.js")).Spark,
   health: async () => (await import("./pages/health.js")).Health,
   "topic/": async () => (await import("./pages/messages.js")).Messages,
@@ -20,6 +21,8 @@ const PAGES = {
   "topic/settings": async () => (await import("./pages/settings.js")).Settings,
 };
 const PLACES = [["topics", "Topics"], ["subscriptions", "Subscriptions"], ["writers", "Who may write"], ["transactions", "Transactions"], ["regions", "Regions"], ["spark", "Spark"], ["health", "Health and cost"]];
+/** Places that are reached from another one, whose name is marked in the navigation. @type {Record<string, [string, string]>} */
+const WITHIN = { failover: ["regions", "Failover"] };
 const TABS = [["", "Messages"], ["partitions", "Partitions"], ["writers", "Who may write"], ["subscriptions", "Subscriptions"], ["settings", "Settings"]];
 
 const Mark = () => html`<svg width="20" height="20" viewBox="0 0 20 20" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.8" stroke-linecap="round"><path d="M4 3v14M10 3v14M16 3v14M1.5 8h17M1.5 13h8.5"/></svg>`;
@@ -46,7 +49,7 @@ function Side(/** @type {{place: string, health: any}} */ { place, health }) {
   const regions = api.about.value?.regions ?? [];
   return html`<aside class="side"><a class="skip" href="#main">Skip to content</a>
     <${Link} to="topics" class="brand"><${Mark} />fenceline<//>
-    <nav aria-label="Console"><ul>${PLACES.map(([to, label]) => html`<li><${Link} to=${to} aria-current=${place === to ? "page" : undefined}>${label}<//></li>`)}</ul></nav>
+    <nav aria-label="Console"><ul>${PLACES.map(([to, label]) => html`<li><${Link} to=${to} aria-current=${(WITHIN[place]?.[0] ?? place) === to ? "page" : undefined}>${label}<//></li>`)}</ul></nav>
     <div class="place"><dl><dt>Region</dt><dd>${regions.length > 1
       ? html`<select aria-label="Region" value=${api.region.value} onChange=${(/** @type {any} */ e) => go(address.value.pathname.slice("/console/".length), { at: e.target.value })}>${regions.map((r) => html`<option value=${r.name}>${r.name}</option>`)}</select>`
       : health?.region ?? "…"}</dd>
@@ -66,8 +69,9 @@ function App() {
   useRepeated(async (s) => { health.value = await api.health(s, undefined); }, 5000, [at], (error) => { if (error) health.value = { ...health.value, status: "unreachable" }; });
   const isTopic = place === "topics" && name !== undefined;
   const page = isTopic ? `topic/${tab}` : place;
-  const label = PLACES.find((p) => p[0] === place)?.[1];
-  document.title = `${isTopic ? `${visible(name)}${tab ? ` · ${TABS.find((t) => t[0] === tab)?.[1] ?? ""}` : ""}` : label ?? "Not found"} · fenceline`;
+  const label = PLACES.find((p) => p[0] === place)?.[1] ?? (Object.hasOwn(WITHIN, place) ? WITHIN[place][1] : undefined);
+  const what = isTopic ? [name, TABS.find((t) => t[0] === tab && tab)?.[1]] : label ? [...steps.slice(1), label] : ["Not found"];
+  document.title = [...what, "fenceline"].filter(Boolean).map((step) => visible(String(step))).join(" · ");
   const known = Object.hasOwn(PAGES, page);
   const path = isTopic ? `topics/${api.part(name)}` : "";
   return html`<${Side} place=${place} health=${health.value} />
