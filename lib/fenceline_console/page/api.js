@@ -40,22 +40,27 @@ async function turn() {
 }
 const done = () => { underWay -= 1; waiting.shift()?.(); };
 
+/** Integers that a number of JavaScript would change stay exact, as BigInt. @type {any} */
+const exact = (/** @type {string} */ _, /** @type {any} */ value, /** @type {{source?: string}|undefined} */ context) =>
+  typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "") ? BigInt(/** @type {string} */ (context?.source)) : value;
+
 /**
  * @param {string} method @param {string} url
- * @param {{body?: any, signal?: AbortSignal}} given
+ * @param {{body?: any, signal?: AbortSignal, isExact?: boolean}} given `body` as JSON text is sent as it is
  */
-async function ask(method, url, { body, signal }) {
+async function ask(method, url, { body, signal, isExact = false }) {
   await turn();
   try {
     signal?.throwIfAborted();
     /** @type {Record<string, string>} */
     const headers = { accept: "application/json" };
     if (body !== undefined) headers["content-type"] = "application/json";
-    const answer = await fetch(url, { method, signal, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    const answer = await fetch(url, { method, signal, headers, body: body === undefined || typeof body === "string" ? body : JSON.stringify(body) });
     const date = answer.headers.get("date");
     if (date) skew = Date.parse(date) + 500 - Date.now();
     if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => null));
-    return answer.status === 204 ? null : await answer.json();
+    const text = await answer.text();
+    return text === "" ? null : JSON.parse(text, isExact ? exact : undefined);
   } catch (error) {
     if (error instanceof Problem || signal?.aborted) throw error;
     throw new Problem(0, { detail: "the service does not answer; is it running?" });
@@ -77,6 +82,9 @@ function queried(query) {
  * @param {string} [at] another region than the one that is looked at
  */
 export const get = (to, query = {}, signal, at) => ask("GET", `${path(at)}/v1${to}${queried(query)}`, { signal });
+
+/** As `get`, for answers in which integers may be greater than 2^53: those are BigInt. @type {typeof get} */
+export const getExact = (to, query = {}, signal, at) => ask("GET", `${path(at)}/v1${to}${queried(query)}`, { signal, isExact: true });
 
 /** @param {string} method @param {string} to @param {any} [body] @param {string} [at] */
 export const send = (method, to, body, at) => ask(method, `${path(at)}/v1${to}`, { body });

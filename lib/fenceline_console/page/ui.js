@@ -28,14 +28,14 @@ export function go(path, query = {}, replace = false) {
   address.value = url;
 }
 
-/** A link within the console; with a modifier it is the browser's. @param {any} props */
-export function Link({ to, query, children, ...rest }) {
+/** A link within the console; with a modifier it is the browser's. One that `stays` does not scroll to the top. @param {any} props */
+export function Link({ to, query, children, stays = false, ...rest }) {
   const url = place(to, query);
   const click = (/** @type {MouseEvent} */ e) => {
     if (e.metaKey || e.ctrlKey || e.shiftKey || e.button) return;
     e.preventDefault();
     go(to, query);
-    scrollTo(0, 0);
+    if (!stays) scrollTo(0, 0);
   };
   return html`<a href=${url.pathname + url.search} onClick=${click} ...${rest}>${children}</a>`;
 }
@@ -111,6 +111,13 @@ export function Spark({ values, label, kept = 30 }) {
     <polygon points=${`${x(0)},22 ${line} ${w},22`} fill="currentColor" opacity="0.13" />
     <path d="M0 21.5H84" stroke="currentColor" opacity="0.25" /><polyline points=${line} fill="none" stroke="currentColor" stroke-width="1.4" stroke-linejoin="round" /></svg>`;
 }
+
+/**
+ * The foot of a list that is cut: what is shown of it, and links to the part before and the part after.
+ * @param {{said: any, to: string, before?: Record<string, any>|null, after?: Record<string, any>|null, words?: [string, string], label: string}} props
+ */
+export const Pager = ({ said, to, before, after, words = ["Previous", "Next"], label }) => html`<nav class="foot" aria-label=${label}><span role="status">${said}</span><span class="spacer"></span>
+  ${before && html`<${Link} to=${to} query=${before} stays class="button">${words[0]}<//>`}${after && html`<${Link} to=${to} query=${after} stays class="button">${words[1]}<//>`}</nav>`;
 
 /** @param {any} props */
 export function Search({ value, onInput, onEnter, label, placeholder, hint = "/" }) {
