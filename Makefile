@@ -139,7 +139,10 @@ docs-links: .venv/ready-docs ## ask each web address that the documentation name
 docs-pictures: setup docs ## pictures of ten pages, light and dark, in build/docs-pictures; needs Chromium
 	$(BIN)/python -m tests.docs.pictures
 
+console-pictures: setup ## pictures of each page of the console, light and dark, in build/console-pictures; needs Chromium
+	$(BIN)/python -m tests.console.pictures
+
 clean: ## remove what setup and demo made
 	rm -rf .venv build site cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark docs docs-serve docs-links docs-pictures clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate prove compare models bench bench-spark docs docs-serve docs-links docs-pictures console-pictures clean
