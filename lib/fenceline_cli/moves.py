@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fenceline.errors import OffsetOutOfRangeError
 from fenceline_cli.output import print_json, print_rows
-from fenceline_cli.positions import Position, records_between
 
 if TYPE_CHECKING:
     from fenceline.client import Client
-    from fenceline.client.types import Cursor
+    from fenceline_cli.positions import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +34,15 @@ class Move:
     repeated: int
 
 
-def move_of(client: Client, topic: str, cursor: Cursor, position: Position) -> Move:
-    """Return the effect of moving ``cursor`` to ``position``.
-
-    Records that were acknowledged individually are counted by their offsets.
+def move_of(client: Client, topic: str, name: str, partition: int, position: Position) -> Move:
+    """Return the effect of moving a subscription's mark to ``position``, as the service counts it.
 
     Raises:
         OffsetOutOfRangeError: The position is not in the partition's log.
     """
-    number, mark = cursor.partition, cursor.mark_delete_offset
-    to_offset = position.offset_in(client, topic, number)
-    bounds = client.offsets(topic, number).bounds
-    if not bounds.log_start_offset <= to_offset <= bounds.next_offset:
-        raise OffsetOutOfRangeError(
-            f"the offset is not in the partition's log: partition={number} offset={to_offset} "
-            f"log_start_offset={bounds.log_start_offset} next_offset={bounds.next_offset}",
-            log_start_offset=bounds.log_start_offset,
-            next_offset=bounds.next_offset,
-        )
-    forgotten = sum(end - max(start, to_offset) for start, end in cursor.individually_acknowledged if end > to_offset)
-    if to_offset < mark:
-        repeated = records_between(client, topic, number, max(to_offset, bounds.log_start_offset), mark)
-        return Move(number, mark, to_offset, 0, repeated + forgotten)
-    passed = sum(min(end, to_offset) - start for start, end in cursor.individually_acknowledged if start < to_offset)
-    skipped = records_between(client, topic, number, mark, to_offset) - passed
-    return Move(number, mark, to_offset, max(0, skipped), forgotten)
+    to_offset = position.offset_in(client, topic, partition)
+    found = client.preview_seek(topic, name, partition, offset=to_offset)
+    return Move(partition, found.mark_delete_offset, to_offset, found.skipped, found.repeated)
 
 
 def show_moves(moves: Sequence[Move], *, as_json: bool) -> None:

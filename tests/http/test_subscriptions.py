@@ -209,6 +209,61 @@ def test_seek_by_offset_and_by_time() -> None:
     )
 
 
+def test_a_preview_says_what_the_seek_then_does() -> None:
+    produce(5)
+    subscribe(initial_position="earliest")
+    acknowledge(individual=[0, 3])
+
+    def preview(**query: Any) -> Answer:
+        return call("GET", f"{SUBSCRIPTION}/seek", {"partition": 0, **query})
+
+    names = ("partition", "mark_delete_offset", "new_mark_delete_offset", "skipped", "repeated")
+    for asked, expected in (
+        ({"offset": 5}, (0, 1, 5, 3, 0)),
+        ({"offset": 2}, (0, 1, 2, 1, 1)),  # 3 comes again
+        ({"timestamp": 1_700_000_000_000}, (0, 1, 0, 0, 2)),
+        ({"timestamp": 1_800_000_000_000}, (0, 1, 5, 3, 0)),
+    ):
+        assert preview(**asked).json == dict(zip(names, expected, strict=True))
+    assert cursor()["mark_delete_offset"] == 1
+    done = call("POST", f"{SUBSCRIPTION}/seek", value={"partition": 0, "offset": 2}).json
+    assert done == {"mark_delete_offset": 2}
+    assert cursor()["backlog"] == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code", "field"),
+    [
+        ({"offset": 0}, 400, "INVALID_REQUEST", "partition"),
+        ({"partition": 0}, 400, "INVALID_REQUEST", "offset"),
+        ({"partition": 0, "offset": 0, "timestamp": 0}, 400, "INVALID_REQUEST", "offset"),
+        ({"partition": 0, "offset": -1}, 400, "INVALID_REQUEST", "offset"),
+        ({"partition": 0, "offset": "earliest"}, 400, "INVALID_REQUEST", "offset"),
+        ({"partition": "one", "offset": 0}, 400, "INVALID_REQUEST", "partition"),
+        ({"partition": 0, "offset": 0, "member_id": "m"}, 400, "INVALID_REQUEST", "member_id"),
+        ({"partition": 0, "offset": 6}, 416, "OFFSET_OUT_OF_RANGE", None),
+        ({"partition": 0, "offset": 2**63 - 1}, 416, "OFFSET_OUT_OF_RANGE", None),
+        ({"partition": 2, "offset": 0}, 404, "UNKNOWN_TOPIC_OR_PARTITION", None),
+    ],
+)
+def test_a_preview_refuses_what_a_seek_refuses(
+    query: dict[str, Any], status: int, code: str, field: str | None
+) -> None:
+    produce(5)
+    subscribe()
+    answer = call("GET", f"{SUBSCRIPTION}/seek", query)
+    assert (answer.status, answer.code, answer.json.get("field")) == (status, code, field)
+    if field != "member_id":
+        assert call("POST", f"{SUBSCRIPTION}/seek", value=query).code == code
+
+
+def test_a_preview_of_what_is_not_there_says_so() -> None:
+    where = {"partition": 0, "offset": 0}
+    assert call("GET", f"{SUBSCRIPTION}/seek", where).code == "UNKNOWN_SUBSCRIPTION"
+    assert call("GET", "/v1/topics/orders/subscriptions/a b/seek", where).code == "UNKNOWN_SUBSCRIPTION"
+    assert call("GET", "/v1/topics/none/subscriptions/s/seek", where).code == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

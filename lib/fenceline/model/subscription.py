@@ -104,6 +104,23 @@ class Acknowledged(NamedTuple):
     other_reader: Annotated[OtherReader | None, LEFT_OUT] = None
 
 
+class SeekPreview(NamedTuple):
+    """What a seek would do in one partition.
+
+    Attributes:
+        mark_delete_offset: The mark now.
+        new_mark_delete_offset: The mark after the seek.
+        skipped: How many records are not acknowledged, and would no longer be delivered.
+        repeated: How many records are acknowledged, and would be delivered again.
+    """
+
+    partition: PartitionNumber
+    mark_delete_offset: Offset
+    new_mark_delete_offset: Offset
+    skipped: int
+    repeated: int
+
+
 class LagOwner(NamedTuple):
     """The session that owns most partitions for a subscription.
 

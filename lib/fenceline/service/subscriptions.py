@@ -28,6 +28,7 @@ from fenceline.model.subscription import (
     Lag,
     LaggingSubscriptions,
     Place,
+    SeekPreview,
     ShownSubscription,
     SubscriptionIncarnation,
 )
@@ -306,6 +307,17 @@ class Subscriptions:
             live = self.live(topic)
             judge = partial(self._judge, caller, live, partition)
             return cursors.seek(live, partition, name, offset=offset, timestamp=timestamp, judge=judge)
+
+        with naming(topic, partition):
+            return in_incarnations(use)
+
+    def preview_seek(
+        self, topic: str, partition: int, name: str, *, offset: int | None = None, timestamp: int | None = None
+    ) -> SeekPreview:
+        """Return what a seek would do, and change nothing; see ``cursors.preview``."""
+
+        def use() -> SeekPreview:
+            return cursors.preview(self.live(topic), partition, name, offset=offset, timestamp=timestamp)
 
         with naming(topic, partition):
             return in_incarnations(use)

@@ -24,10 +24,10 @@ from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model import topic as model_topic
 from fenceline.model.requests import Acknowledgement
-from fenceline.model.subscription import Acknowledged, Cursor, OtherReader, ShownSubscription
+from fenceline.model.subscription import Acknowledged, Cursor, OtherReader, SeekPreview, ShownSubscription
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Check
-from fenceline.read.offset_ranges import ranges_of
+from fenceline.read.offset_ranges import NOTHING, ranges_of
 from fenceline.read.time_search import find_timestamp
 from fenceline.subscriptions import backlog, cursor_store
 from fenceline.subscriptions.cursor_store import StoredCursor
@@ -195,16 +195,46 @@ def seek(
     partition = live.partition(number)
 
     def moved(stored: StoredCursor, tail: Tail) -> CursorItem | None:
-        bounds, mark = tail.bounds, offset
-        if mark is None:
-            found = find_timestamp(partition, tail, timestamp or 0)
-            mark = bounds.next_offset if found is None else found[0]
-        if not bounds.log_start_offset <= mark <= bounds.next_offset:
-            raise out_of_range(mark, bounds)
-        cursor = stored.cursor.committed(mark)
+        cursor = stored.cursor.committed(_sought(partition, tail, offset, timestamp))
         return None if cursor == stored.cursor else cursor
 
     return _move(live, number, name, judge, moved)
+
+
+def preview(live: LiveTopic, number: int, name: str, *, offset: int | None, timestamp: int | None) -> SeekPreview:
+    """Return what a seek would do, and change nothing.
+
+    It asks no owner and no member of the group, because to remove dead members would be a change.
+
+    Raises:
+        OffsetOutOfRangeError, UnknownSubscriptionError: As ``seek``.
+    """
+    partition = live.partition(number)
+    stored = live.cursor(live.subscription(name), number)
+    tail = verified_tail(partition)
+    new = backlog.slid(partition, tail, _sought(partition, tail, offset, timestamp), NOTHING)
+    mark = backlog.slid(partition, tail, stored.cursor.mark, stored.cursor.acknowledged)
+    acknowledged = stored.cursor.acknowledged.from_(mark)
+    # What is delivered both with the old mark and with the new one is neither skipped nor repeated.
+    stays = backlog.count(partition, tail, max(mark, new), acknowledged.from_(new))
+    skipped = backlog.count(partition, tail, mark, acknowledged) - stays
+    repeated = backlog.count(partition, tail, new, NOTHING) - stays
+    return SeekPreview(number, mark, new, max(skipped, 0), max(repeated, 0))
+
+
+def _sought(partition: Partition, tail: Tail, offset: int | None, timestamp: int | None) -> int:
+    """Return where a seek sets the mark: at ``offset``, or at the first record at or after ``timestamp``.
+
+    Raises:
+        OffsetOutOfRangeError: ``offset`` lies outside [log start, next offset].
+    """
+    bounds = tail.bounds
+    if offset is None:
+        found = find_timestamp(partition, tail, timestamp or 0)
+        return bounds.next_offset if found is None else found[0]
+    if not bounds.log_start_offset <= offset <= bounds.next_offset:
+        raise out_of_range(offset, bounds)
+    return offset
 
 
 def _move(

@@ -200,9 +200,7 @@ def seek(
     """
     position = positions.parse(where, "WHERE", "is")
     with connect(url) as client:
-        numbers = partitions_of(client, topic, partition)
-        cursors = {cursor.partition: cursor for cursor in client.subscription(topic, name).partitions}
-        moves = [move_of(client, topic, cursors[number], position) for number in numbers]
+        moves = [move_of(client, topic, name, n, position) for n in partitions_of(client, topic, partition)]
         if dry_run:
             show_moves(moves, as_json=as_json)
             return

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         PartitionPage,
         ReadSubscription,
         SeekBody,
+        SeekQuery,
         SubscriptionChange,
     )
     from fenceline_http.request import Request
@@ -177,6 +178,13 @@ def seek(request: Request, wanted: SeekBody) -> Response:
         principal=request.principal,
     )
     return responses.json(MarkAnswer(mark))
+
+
+def preview_seek(request: Request, wanted: SeekQuery) -> Response:
+    found = request.log.subscriptions.preview_seek(
+        request.topic, wanted.partition, _subscription(request), offset=wanted.offset, timestamp=wanted.timestamp
+    )
+    return responses.json(found)
 
 
 def committed(request: Request, wanted: CommittedQuery) -> Response:

@@ -18,6 +18,7 @@ from fenceline.model.subscription import (
     Lag,
     LaggingSubscription,
     Place,
+    SeekPreview,
     SubscriptionEntry,
     SubscriptionPage,
 )
@@ -43,7 +44,7 @@ from fenceline_http.operations.shared import (
     OfMember,
     PageQuery,
 )
-from fenceline_http.request_schema import Body, Nothing, Query, object_of, optional, required
+from fenceline_http.request_schema import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.route import Route
 from fenceline_http.value_kinds import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
 
@@ -134,18 +135,28 @@ class AcknowledgementBody(OfMember, Body):
             raise InvalidRequestError("give exactly one of cumulative and individual", field="cumulative")
 
 
-@Titled("Seek")
-class SeekBody(OfMember, Body):
+class SeekPlace(Members):
     """Where to set a mark."""
 
-    partition: int = required(integer())
-    offset: int | None = optional(integer())
-    timestamp: int | None = optional(integer())
+    partition: int = required(integer(), "The partition.")
+    offset: int | None = optional(integer(), "The offset to set the mark to.")
+    timestamp: int | None = optional(
+        integer(), "Set the mark to the first record at or after this time, in milliseconds."
+    )
 
     def check(self) -> None:
         super().check()
         if (self.offset is None) == (self.timestamp is None):
             raise InvalidRequestError("give exactly one of offset and timestamp", field="offset")
+
+
+@Titled("Seek")
+class SeekBody(SeekPlace, OfMember, Body):
+    """Where to set a mark."""
+
+
+class SeekQuery(SeekPlace, Query):
+    """Where a mark would be set."""
 
 
 # Groups
@@ -365,6 +376,20 @@ ROUTES = (
         answers={200: MarkAnswer(0)},
         codes=(*SUBSCRIBED, *WRITES, *MEMBER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
         body={"partition": 0, "offset": 0},
+    ),
+    Route(
+        "GET",
+        f"{SUBSCRIPTION}/seek",
+        "subscriptions.preview_seek",
+        operation="previewSeek",
+        tag="Subscriptions",
+        summary="Show what a seek would do",
+        description="Shows where a seek would set the mark, and how many records it would skip and repeat. "
+        "It changes nothing. Give exactly one of `offset` and `timestamp`.",
+        takes=SeekQuery,
+        answers={200: SeekPreview(0, 4, 1, skipped=0, repeated=3)},
+        codes=(*SUBSCRIBED, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE"),
+        query={"partition": 0, "offset": 1},
     ),
     Route(
         "GET",

@@ -19,7 +19,7 @@ from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.types import CommittedOffset, Subscription
 from fenceline.model.kinds import Isolation
 from fenceline.model.results import Page
-from fenceline.model.subscription import Acknowledged, LaggingSubscription
+from fenceline.model.subscription import Acknowledged, LaggingSubscription, SeekPreview
 
 InitialPosition = Literal["latest", "earliest"]
 
@@ -261,6 +261,19 @@ class SubscriptionRequests(Requests):
         )
         answer = self._call("POST", _path(topic, name) + "/seek", "repeatable", body=body)
         return int(answer["mark_delete_offset"])
+
+    def preview_seek(
+        self, topic: str, name: str, partition: int, *, offset: int | None = None, timestamp: int | None = None
+    ) -> SeekPreview:
+        """Return what ``seek`` would do: the mark after it, and how many records it would skip and repeat.
+
+        Nothing is changed, and no owner or member of the group is asked for.
+
+        Raises:
+            OffsetOutOfRangeError: The offset is not in the partition's log.
+        """
+        params = {"partition": partition, "offset": offset, "timestamp": timestamp}
+        return parse(SeekPreview, self._call("GET", _path(topic, name) + "/seek", "none", params=params))
 
     def committed_offsets(
         self, group: str, *, topic: str | None = None, partition: int | None = None, require_stable: bool = False

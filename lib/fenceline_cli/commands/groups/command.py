@@ -30,9 +30,9 @@ from fenceline_cli.options import (
     TopicName,
     Url,
     can_answer,
-    chosen_partitions,
     confirm,
     connect,
+    partitions_of,
 )
 from fenceline_cli.output import CommandError, print_json, print_rows
 
@@ -139,15 +139,12 @@ def reset(
     with connect(url) as client:
         _refuse_members(client, group)
         try:
-            cursors = {one.partition: one for one in client.subscription(topic, group).partitions}
+            moves = [move_of(client, topic, group, n, position) for n in partitions_of(client, topic, partition)]
         except UnknownSubscriptionError as error:
             raise CommandError(
                 f"the group {group} has never read {topic}, so it has no offsets there; "
                 f"'fenceline subscription create {topic} {group} --from WHERE' makes them"
             ) from error
-        moves = [
-            move_of(client, topic, cursors[n], position) for n in chosen_partitions(topic, len(cursors), partition)
-        ]
         if dry_run:
             show_moves(moves, as_json=as_json)
             return
