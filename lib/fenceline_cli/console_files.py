@@ -1,16 +1,23 @@
 """The console's files as responses; the local server and ``fenceline console`` both serve them.
 
-Rule: what is below /console is the console's, and no route of the contract is there.
+Rule: what is below /console is the console's, and no route of the contract is there. Only GET and HEAD are answered,
+because nothing there can be changed.
+
+Not here: what was used (``usage.json``), which each of the two servers knows in its own way.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import fenceline_console
+from fenceline.errors import MethodNotAllowedError
 from fenceline_console import PREFIX
+from fenceline_http import responses
+from fenceline_http.media_types import JSON_TYPE
 from fenceline_http.responses import Response
 
 
@@ -38,12 +45,24 @@ def is_console(path: str) -> bool:
     return path == PREFIX or path.startswith(f"{PREFIX}/")
 
 
-def answer(path: str, about: About, if_none_match: str = "") -> Response:
-    """Answer a GET of a path of the console."""
+def answer(
+    method: str, path: str, headers: Mapping[str, str], about: About, usage: Callable[[], Mapping[str, Any]]
+) -> Response:
+    """Answer a request for a path of the console; ``usage`` is asked for what ``usage.json`` says."""
+    if method not in ("GET", "HEAD"):
+        refused = responses.problem(MethodNotAllowedError(f"the console's files can only be read: method={method}"))
+        refused.headers["allow"] = "GET, HEAD"
+        return refused
     if path == f"{PREFIX}/about.json":
-        headers = {"content-type": "application/json", **fenceline_console.HEADERS, "cache-control": "no-store"}
-        return Response(200, json.dumps(asdict(about)), headers)
+        return _document(asdict(about))
+    if path == f"{PREFIX}/usage.json":
+        return _document(usage())
     found = fenceline_console.file_at(path)
-    if found.headers["etag"] in if_none_match:
+    if found.headers["etag"] in headers.get("if-none-match", ""):
         return Response(304, b"", found.headers)
     return Response(200, found.body, found.headers)
+
+
+def _document(found: Mapping[str, Any]) -> Response:
+    headers = {"content-type": JSON_TYPE, **fenceline_console.HEADERS, "cache-control": "no-store"}
+    return Response(200, json.dumps(found), headers)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from fenceline.client import Client
 from fenceline_cli.dev_server.process import ServerProcess
-from tests.docs.browser import chromium
+from tests.support.browser import Heard, axe_finds, launched, overflow
+
+__all__ = ["Looker", "axe_finds", "overflow"]  # what tests of a page take from here
 
 HERE = Path(__file__).parent
 
@@ -30,13 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    program = chromium()
-    if program is None:
-        missing = "no browser is here: install chromium, or name one by FENCELINE_CHROMIUM"
-        pytest.fail(missing) if os.environ.get("FENCELINE_REQUIRE_BROWSER") == "1" else pytest.skip(missing)
-    with sync_playwright() as playwright:
-        # Root, as in a container of CI, has no sandbox.
-        yield playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +60,7 @@ class Looker:
     def __init__(self, browser: Browser, url: str) -> None:
         self.url = url
         self.may_fail = False
-        self.said: list[str] = []
-        self.elsewhere: list[str] = []
+        self.heard = Heard(url)
         self._browser = browser
         self._contexts: list[Any] = []
 
@@ -78,9 +72,7 @@ class Looker:
         context.set_default_timeout(15_000)
         self._contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(f"pageerror: {error}"))
-        page.on("request", lambda request: self._note(request.url))
+        self.heard.listen(page)
         return page
 
     def at(self, path: str, **given: Any) -> Page:
@@ -93,10 +85,6 @@ class Looker:
         for context in self._contexts:
             context.close()
 
-    def _note(self, asked: str) -> None:
-        if not asked.startswith((self.url, "data:", "blob:")):
-            self.elsewhere.append(asked)
-
 
 @pytest.fixture
 def look(browser: Browser, url: str) -> Iterator[Looker]:
@@ -104,17 +92,6 @@ def look(browser: Browser, url: str) -> Iterator[Looker]:
     looker = Looker(browser, url)
     yield looker
     looker.close()
-    assert looker.elsewhere == []
+    assert looker.heard.elsewhere == []
     if not looker.may_fail:
-        assert looker.said == []
-
-
-def axe_finds(page: Page) -> str:
-    """Return what axe-core finds on a page, as text; empty where it finds nothing."""
-    found = Axe().run(page)
-    return found.generate_report() if found.violations_count else ""
-
-
-def overflow(page: Page) -> int:
-    """Return by how many pixels the page is wider than its window."""
-    return page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert looker.heard.said == []

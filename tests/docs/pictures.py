@@ -10,9 +10,10 @@ import http.server
 import sys
 import threading
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
-from tests.docs.browser import Quiet, chromium
+from tests.docs.browser import Quiet
+from tests.support.browser import launched
 from tools.docs import site
 
 FOLDER = site.ROOT / "build/docs-pictures"
@@ -41,9 +42,8 @@ def main() -> int:
     """Write the pictures."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     handler = functools.partial(Quiet, directory=str(site.SITE))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as playwright:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, launched() as browser:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport={"width": 1300, "height": 900}, color_scheme=scheme)
             for name, address in PAGES.items():

@@ -5,22 +5,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import http.server
-import os
 import re
 import threading
 from collections.abc import Iterator
 from typing import Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from fenceline import errors
 from fenceline.model.topic_config import NAMES
 from fenceline.settings import Settings
 from infra.context import Deployment
 from infra.runbooks import RUNBOOKS
-from tests.docs.browser import Quiet, chromium
+from tests.docs.browser import Quiet
+from tests.support.browser import Heard, axe_finds, launched, needs_browser, overflow
 from tools.docs import cli, site
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -46,10 +45,7 @@ LOOKED_AT = [*BY_DAY, *(pytest.param(page, marks=pytest.mark.prove) for page in 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    if chromium() is None:
-        if os.environ.get("FENCELINE_REQUIRE_BROWSER") == "1":
-            pytest.fail("no browser is here: install chromium, or name one by FENCELINE_CHROMIUM")
-        pytest.skip("no browser is here: install chromium, or name one by FENCELINE_CHROMIUM")
+    needs_browser()
     handler = functools.partial(Quiet, directory=str(site.build()))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -61,42 +57,25 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser(url: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        # Root, as in a container of CI, has no sandbox.
-        yield playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-
-
-class Watched:
-    """A page of the browser, with what it asked of other hosts and what it said in the console."""
-
-    def __init__(self, context: BrowserContext, url: str) -> None:
-        self.page: Page = context.new_page()
-        self.elsewhere: list[str] = []
-        self.said: list[str] = []
-        self.page.on("request", lambda request: self._note(request.url, url))
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-
-    def _note(self, asked: str, url: str) -> None:
-        if not asked.startswith((url, "data:", "blob:")):
-            self.elsewhere.append(asked)
+    with launched() as browser:
+        yield browser
 
 
 @pytest.mark.parametrize("address", LOOKED_AT)
 def test_a_page_can_be_read_and_reached_and_asks_no_other_host(browser: Browser, url: str, address: str) -> None:
     with browser.new_context(viewport={"width": 1300, "height": 900}) as context:
-        watched = Watched(context, url)
-        watched.page.goto(url + address)
-        watched.page.wait_for_load_state("networkidle")
+        heard, page = Heard(url), context.new_page()
+        heard.listen(page)
+        page.goto(url + address)
+        page.wait_for_load_state("networkidle")
         for scheme, theme in SCHEMES.items():
-            watched.page.emulate_media(color_scheme=scheme)
-            watched.page.wait_for_selector(f"body[data-md-color-scheme={theme}]")
-            found = Axe().run(watched.page)
-            assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
-        watched.page.set_viewport_size({"width": 420, "height": 900})
-        assert watched.page.evaluate("document.documentElement.scrollWidth") <= 420
-        assert watched.elsewhere == []
-        assert watched.said == []
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_selector(f"body[data-md-color-scheme={theme}]")
+            assert axe_finds(page) == "", scheme
+        page.set_viewport_size({"width": 420, "height": 900})
+        assert overflow(page) <= 0
+        assert heard.elsewhere == []
+        assert heard.said == []
 
 
 FIRST_HITS = """asked => {

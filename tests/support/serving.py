@@ -17,9 +17,9 @@ from fenceline_http import wiring
 
 
 @contextmanager
-def serving(service: wiring.Service, origins: WebOrigins | None = None) -> Iterator[str]:
+def serving(service: wiring.Service, origins: WebOrigins | None = None, *, has_console: bool = True) -> Iterator[str]:
     """Serve, and lend the URL; ``wiring.service`` must return the same service. It is closed at the end."""
-    bridge = Bridge(service, origins)
+    bridge = Bridge(service, origins, has_console=has_console)
     server = uvicorn.Server(uvicorn.Config(bridge, http=LimitedHttp, lifespan="off", ws="none", log_config=None))
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listening],))

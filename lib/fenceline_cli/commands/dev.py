@@ -21,6 +21,7 @@ app = typer.Typer()
     "Example: fenceline dev --data ./data --host 0.0.0.0 --port 9000 --workers 2 --allowed-host build-box\n\n"
     "Example: fenceline dev --data ./data --cors-origin http://localhost:3000\n\n"
     "Example: fenceline dev --data ./a --region a --port 8081 --peers b=http://127.0.0.1:8082\n\n"
+    "Example: fenceline dev --data ./data --no-console\n\n"
     "Example: fenceline dev --objects s3://my-bucket/log --items dynamodb://my-table --create"
 )
 def dev(
@@ -57,12 +58,17 @@ def dev(
         list[str] | None,
         typer.Option(help="A name that clients call this server by, beside localhost and --host; repeat for more."),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console/--no-console", help="Serve the console at /console, for a person's browser.")
+    ] = True,
 ) -> None:
     """Serve the whole HTTP API until Ctrl-C or SIGTERM: from a directory, or from S3 and DynamoDB.
 
-    The server prints one line with its URL when it is ready. Several servers may share one directory, or one bucket and
-    table. The standard variables (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_S3, …) say how to reach AWS. At its start
-    the server tries the bucket: of several creates of one key at once exactly one must win.
+    The server prints a line with its URL when it is ready, and one with the address of its console, which shows topics,
+    records, writers and subscriptions in a browser, and may change them as any caller may. Several servers may share
+    one directory, or one bucket and table. The standard variables (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_S3, …) say
+    how to reach AWS. At its start the server tries the bucket: of several creates of one key at once exactly one must
+    win.
 
     With --peers the server takes records of topics that name several regions from those regions, as long as it runs.
     Each of them must name this one in its own --peers, under the name that --region gives it.
@@ -79,7 +85,8 @@ def dev(
         raise CommandError("--create is for --objects and --items; leave it out, since a directory is made anyway")
     prepare(settings, is_create=create)
     given = {"allowed_hosts": allowed_host, "cors_origins": cors_origin}
-    raise typer.Exit(serve(settings, host, port, workers, **{name: one for name, one in given.items() if one}))
+    named = {name: one for name, one in given.items() if one}
+    raise typer.Exit(serve(settings, host, port, workers, has_console=console, **named))
 
 
 def _with_peers(settings: Settings, given: Sequence[str]) -> Settings:

@@ -44,10 +44,12 @@ class Bridge:
 
     Args:
         origins: The web pages that may call it, and the names; by default only those of this machine.
+        has_console: Whether the console is served, too.
     """
 
-    def __init__(self, service: Service, origins: WebOrigins | None = None) -> None:
+    def __init__(self, service: Service, origins: WebOrigins | None = None, *, has_console: bool = True) -> None:
         self._service = service
+        self._has_console = has_console
         self._origins = origins or WebOrigins()
         self._calls = CallThreads(CALLS_AT_ONCE, "call")
         self._polls = CallThreads(POLLS_AT_ONCE, "poll")
@@ -91,10 +93,10 @@ class Bridge:
     def _answer(self, scope: Scope, body: bytes) -> Response:
         event = _event(scope, body, self._service.runtime.now_ms())
         path, method = event["rawPath"], scope["method"]
-        if method == "GET" and console_files.is_console(path):
+        if self._has_console and console_files.is_console(path):
             regions = [Region(self._service.settings.region)]
             about = About(__version__, is_read_only=False, has_export=True, refresh_ms=1_000, regions=regions)
-            return console_files.answer(path, about, event["headers"].get("if-none-match", ""))
+            return console_files.answer(method, path, event["headers"], about, dict)
         store = self._service.objects
         if method in ("GET", "HEAD") and path.startswith(object_urls.PREFIX) and isinstance(store, SqliteObjectStore):
             return object_urls.answer(store, event, self._service.runtime.now_ms())

@@ -29,6 +29,7 @@ from fenceline_cli.dev_server.http_limits import LimitedHttp
 from fenceline_cli.dev_server.replicate_loop import ReplicateLoop
 from fenceline_cli.dev_server.sweep_loop import SweepLoop
 from fenceline_cli.dev_server.web_origin import WebOrigins
+from fenceline_console import PREFIX
 from fenceline_http import wiring
 
 _BACKLOG = 2_048
@@ -51,8 +52,9 @@ def serve(
     *,
     allowed_hosts: Sequence[str] = (),
     cors_origins: Sequence[str] = (),
+    has_console: bool = True,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; print one line with the URL once ready.
+    """Serve until SIGTERM or SIGINT; print a line with the URL once ready, and one with the console's.
 
     Args:
         settings: The settings that wire the handlers.
@@ -60,33 +62,36 @@ def serve(
         port: 0 takes a free one.
         workers: How many processes share the port and the data directory.
         allowed_hosts, cors_origins: As in ``WebOrigins``.
+        has_console: Whether the console is served, too.
 
     Returns:
         The exit code: 0 after a signal, 1 after one line on stderr. That line says which of the port, the directory
         and the origins can't be used, or that a worker ended by itself.
     """
     try:
-        _serve(settings, _origins(host, allowed_hosts, cors_origins), port, workers)
+        _serve(settings, _origins(host, allowed_hosts, cors_origins), port, workers, has_console)
     except _CannotServe as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
 
 
-def _serve(settings: Settings, origins: WebOrigins, port: int, workers: int) -> None:
+def _serve(settings: Settings, origins: WebOrigins, port: int, workers: int, has_console: bool) -> None:
     host = origins.host
     with _listen(host, port) as listening:
         origins = origins.at(listening.getsockname()[0])
         shown = f"[{host}]" if ":" in host else host
-        line = f"fenceline is ready: http://{shown}:{listening.getsockname()[1]}"
+        url = f"http://{shown}:{listening.getsockname()[1]}"
+        line = f"fenceline is ready: {url}" + (f"\nconsole: {url}{PREFIX}" if has_console else "")
         os.environ.update(settings.to_env())
         try:
             if workers == 1:
-                _run(wiring.service(), origins, listening, lambda: print(line, flush=True))
+                bridge = Bridge(wiring.service(), origins, has_console=has_console)
+                _run(wiring.service(), bridge, listening, lambda: print(line, flush=True))
             else:
                 # Opened here first, so that a directory that can't be used is reported once, not by each worker.
                 wiring.service_of(settings).close()
-                _supervise(listening, origins, workers, line)
+                _supervise(listening, origins, workers, line, has_console)
         except CannotOpen as error:
             raise _CannotServe(f"the server cannot open the data directory: {error}") from error
         except Unavailable as error:
@@ -116,14 +121,13 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _run(
     service: wiring.Service,
-    origins: WebOrigins,
+    bridge: Bridge,
     listening: socket.socket,
     announce: Callable[[], None],
     watch: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
     """Serve on ``listening`` until a signal comes, or ``watch`` calls its argument."""
     keep_freed()
-    bridge = Bridge(service, origins)
     config = uvicorn.Config(
         bridge,
         loop="uvloop",
@@ -201,13 +205,20 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 # Several
 
 
-def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line: str) -> None:
+def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line: str, has_console: bool) -> None:
     """Run workers on one port until a signal comes. They end when this process's pipe closes, however it ends."""
     stopping = threading.Event()
     alive_read, alive_write = os.pipe()
     ready_read, ready_write = os.pipe()
     inherited = (listening.fileno(), ready_write, alive_read)
-    command = [sys.executable, "-m", __spec__.name, *map(str, inherited), origins.to_json()]
+    command = [
+        sys.executable,
+        "-m",
+        __spec__.name,
+        *map(str, inherited),
+        origins.to_json(),
+        *(["console"] if has_console else []),
+    ]
     with _on_signals(stopping.set):
         children = [subprocess.Popen(command, pass_fds=inherited) for _ in range(workers)]
         os.close(ready_write)
@@ -239,7 +250,7 @@ def _reap(children: list[subprocess.Popen[bytes]]) -> None:
             child.wait()
 
 
-def _work(origins: WebOrigins, listening_fd: int, ready_fd: int, alive_fd: int) -> None:
+def _work(origins: WebOrigins, has_console: bool, listening_fd: int, ready_fd: int, alive_fd: int) -> None:
     """Serve as a worker, on an inherited socket, while the pipe ``alive_fd`` is open at its other end."""
 
     def watch(stop: Callable[[], None]) -> None:
@@ -247,7 +258,8 @@ def _work(origins: WebOrigins, listening_fd: int, ready_fd: int, alive_fd: int) 
         stop()
 
     with socket.socket(fileno=listening_fd) as listening:
-        _run(wiring.service(), origins, listening, lambda: _announce(ready_fd), watch)
+        bridge = Bridge(wiring.service(), origins, has_console=has_console)
+        _run(wiring.service(), bridge, listening, lambda: _announce(ready_fd), watch)
 
 
 def _announce(ready_fd: int) -> None:
@@ -256,4 +268,4 @@ def _announce(ready_fd: int) -> None:
 
 
 if __name__ == "__main__":
-    _work(WebOrigins.from_json(sys.argv[4]), *map(int, sys.argv[1:4]))
+    _work(WebOrigins.from_json(sys.argv[4]), "console" in sys.argv[5:], *map(int, sys.argv[1:4]))

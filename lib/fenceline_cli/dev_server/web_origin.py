@@ -7,6 +7,10 @@ Rule: a page of another origin, unless the user named it, and a request to a nam
 before anything is done. Programs other than browsers are not affected, because they send neither `Origin` nor
 `Sec-Fetch-Site`.
 
+Rule: a link of another site may open the console's page, because the page holds no data, and asks for data as a page of
+this server. So a request for a path of the console passes if a browser sends it to show what comes in a window of its
+own. No other path is open to links, and the `Host` is checked all the same.
+
 Not here: authentication, for which a deployed API has IAM.
 """
 
@@ -21,6 +25,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 from fenceline.errors import NotAuthorizedError
+from fenceline_cli import console_files
 from fenceline_http import responses
 from fenceline_http.responses import Response
 
@@ -169,7 +174,7 @@ class WebOrigins:
                 f"origin={given[0][:_SHOWN_CHARS]}"
             )
         for site in sites:
-            if site in _OTHERS_SITES:
+            if site in _OTHERS_SITES and not _opens_console(scope):
                 raise NotAuthorizedError(
                     "pages of another origin may not call this server; to let them in, start it with --cors-origin: "
                     f"sec_fetch_site={site}"
@@ -178,6 +183,16 @@ class WebOrigins:
 
 def _values(scope: Mapping[str, Any], name: bytes) -> list[bytes]:
     return [value for header, value in scope["headers"] if header == name]
+
+
+def _opens_console(scope: Mapping[str, Any]) -> bool:
+    """Return True if a browser goes to the console with a whole window: a frame or a script of a page never does."""
+    return (
+        scope["method"] == "GET"
+        and console_files.is_console(scope.get("raw_path", b"").decode("latin-1"))
+        and _values(scope, b"sec-fetch-mode") == [b"navigate"]
+        and _values(scope, b"sec-fetch-dest") == [b"document"]
+    )
 
 
 def _is_own(origin: str, host: Sequence[bytes]) -> bool:
