@@ -13,7 +13,7 @@ from binascii import b2a_base64
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fenceline import limits
+from fenceline import answers, limits
 from fenceline.model.results import Page, ReadRecord
 from fenceline_http import responses
 
@@ -37,10 +37,11 @@ def members_of(page: Page, encoding: str, bytes_max: int) -> tuple[str, bool]:
         bytes_max: For the records; the first one is there however large it is.
     """
     records = page.records
+    batches, costs = _batches(page)
     if encoding == "base64":
-        text, count = _as_base64(records, bytes_max)
+        text, count = _as_base64(records, costs, bytes_max)
     else:
-        text, count, encoding = _as_text(records, bytes_max)
+        text, count, encoding = _as_text(records, costs, bytes_max)
     position = page.position if count == len(records) else records[count].offset
     shown = {
         "encoding": encoding,
@@ -53,11 +54,25 @@ def members_of(page: Page, encoding: str, bytes_max: int) -> tuple[str, bool]:
         shown["active_region"] = page.active_region
     if page.compaction_horizon is not None:
         shown |= {"compaction_horizon": page.compaction_horizon, "deletes_to": page.deletes_to}
-    rest = responses.to_json(shown)
-    return f'"records":{text},{rest[1:-1]}', count == len(records)
+    rest = responses.to_json(shown)[1:-1]
+    if page.batches is not None:
+        rest += f',"batches":{_list(batches[: sum(cost > 0 for cost in costs[:count])])}'
+    return f'"records":{text},{rest}', count == len(records)
 
 
-def _as_text(records: Sequence[ReadRecord], bytes_max: int) -> tuple[str, int, str]:
+def _batches(page: Page) -> tuple[Sequence[str], Sequence[int]]:
+    """Return the page's batches as JSON, and what each record costs beside itself: its batch, where it is the first."""
+    rows = [responses.to_json(answers.to_json(batch)) for batch in page.batches or ()]
+    costs = [0] * len(page.records)
+    at, ends = 0, [batch.next_offset for batch in page.batches or ()]
+    for row, end in zip(rows, ends, strict=True):
+        costs[at] = responses.bytes_of(row) + 1
+        while at < len(costs) and page.records[at].offset < end:
+            at += 1
+    return rows, costs
+
+
+def _as_text(records: Sequence[ReadRecord], costs: Sequence[int], bytes_max: int) -> tuple[str, int, str]:
     """Return the records that pass, how many, and the encoding, which is base64 only where it must be."""
     rows = []
     with contextlib.suppress(UnicodeDecodeError):
@@ -65,12 +80,12 @@ def _as_text(records: Sequence[ReadRecord], bytes_max: int) -> tuple[str, int, s
             rows.append(
                 _row(_of_characters(record), _utf8)
             )  # One by one: those before the first that is no text count.
-    count = _passing(rows, bytes_max)
+    count = _passing(rows, costs, bytes_max)
     if rows and not count:
-        return (*_as_base64(records[:1], bytes_max), "base64")
+        return (*_as_base64(records[:1], costs, bytes_max), "base64")
     if count < len(rows) or len(rows) == len(records):
         return _list(rows[:count]), count, "utf8"
-    encoded, encoded_count = _as_base64(records, bytes_max)
+    encoded, encoded_count = _as_base64(records, costs, bytes_max)
     # If the cut for base64 leaves only text on the page, then base64 is not needed.
     if encoded_count > len(rows):
         return encoded, encoded_count, "base64"
@@ -90,18 +105,18 @@ def _of_characters(record: ReadRecord) -> ReadRecord:
     return record if whole == len(value) else replace(record, value=value[:whole])
 
 
-def _as_base64(records: Sequence[ReadRecord], bytes_max: int) -> tuple[str, int]:
+def _as_base64(records: Sequence[ReadRecord], costs: Sequence[int], bytes_max: int) -> tuple[str, int]:
     """Return the records that pass, and how many; at least one, however large."""
     rows = [_row(record, _base64) for record in records]
-    count = _passing(rows, bytes_max) or min(len(rows), 1)
+    count = _passing(rows, costs, bytes_max) or min(len(rows), 1)
     return _list(rows[:count]), count
 
 
-def _passing(rows: Sequence[str], bytes_max: int) -> int:
-    """Return how many of the rows pass."""
+def _passing(rows: Sequence[str], costs: Sequence[int], bytes_max: int) -> int:
+    """Return how many of the rows pass, with what each costs beside itself."""
     left = bytes_max
-    for index, row in enumerate(rows):
-        left -= responses.bytes_of(row) + 1
+    for index, (row, cost) in enumerate(zip(rows, costs, strict=False)):
+        left -= responses.bytes_of(row) + 1 + cost
         if left < 0:
             return index
     return len(rows)

@@ -270,7 +270,7 @@ BOUNDS = ("max_records", "max_bytes", "wait_ms", "isolation")
             "/v1/topics/{topic}/partitions/{partition}/records",
             [
                 *("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order"),
-                *("topic_id", "member_id", "member_epoch", "value_bytes_max"),
+                *("topic_id", "member_id", "member_epoch", "value_bytes_max", "batches"),
             ],
         ),
         ("/v1/topics/{topic}/offsets", ["start_partition", "limit"]),

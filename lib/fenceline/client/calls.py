@@ -283,6 +283,7 @@ RULES: Mapping[str, Rule] = {
     "assignor": TEXT,
     "as_operator": FLAG,
     "batch_bytes": COUNT,
+    "batches": FLAG,
     "before_offset": OFFSET,
     "body": OCTETS,
     "buffer_bytes": COUNT,

@@ -20,7 +20,7 @@ from fenceline.answers import Absent, parse
 from fenceline.errors import printable
 from fenceline.model.access import Claim, Hold, Lease, OwnedResource, Ownership, SessionState
 from fenceline.model.kinds import AccessMode
-from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord, SegmentList
+from fenceline.model.results import BatchPage, Bounds, Page, PageBatch, ReadRecord, SegmentList
 from fenceline.model.subscription import CommittedOffset, Cursor
 from fenceline.model.transaction import Coordinator
 
@@ -73,6 +73,7 @@ def page_of(answer: Answer) -> Page:
     """Return a page of records. It is made by hand, because each of its records passes here."""
     is_base64 = answer["encoding"] == "base64"
     records = [_record_of(record, is_base64) for record in answer["records"]]
+    batches = answer.get("batches")
     return Page(
         records,
         answer["position"],
@@ -80,6 +81,7 @@ def page_of(answer: Answer) -> Page:
         answer.get("active_region"),
         answer.get("compaction_horizon"),
         answer.get("deletes_to"),
+        None if batches is None else [parse(PageBatch, one) for one in batches],
     )
 
 

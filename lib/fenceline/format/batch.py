@@ -12,17 +12,17 @@ import io
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from fenceline.format import compression
 from fenceline.format.crc32c import crc32c
 from fenceline.limits import DECOMPRESSED_BYTES_MAX, INT32_MAX, INT64_MAX
+from fenceline.model.kinds import Codec as Codec
 from fenceline.model.record import Record
 
 HEADER_BYTES = 61
-Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET_AT = 0

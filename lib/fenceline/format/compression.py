@@ -23,7 +23,9 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecord, DefaultRecordBatch
 from aiokafka.record.util import decode_varint
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")  # by Kafka's number; stored: never renumber
+from fenceline.model.kinds import Codec
+
+CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")  # by Kafka's number; stored: never renumber
 
 # A decoded header takes at least 80 bytes of memory, and as little as 2 in a batch. A decoded record takes at least 200
 # bytes, and as little as 7 in a batch.

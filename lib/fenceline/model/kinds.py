@@ -67,6 +67,7 @@ AccessMode: TypeAlias = Annotated[
     _Mode, Titled("AccessMode", "How a producer shares its partitions with others (PIP-68).")
 ]
 ACCESS_MODES: tuple[str, ...] = get_args(_Mode)
+Codec: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Isolation: TypeAlias = Annotated[
     Literal["read_uncommitted", "read_committed"],
     Titled("Isolation", "Whether records of open and aborted transactions are shown."),

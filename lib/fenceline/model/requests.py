@@ -36,6 +36,7 @@ class ReadRequest:
     compaction_order: str | None = None  # the order of the reader's table
     is_identified: bool = False  # each record with its identity: origin, topic id there, own number
     value_bytes_max: int | None = None  # a longer value is cut to so many bytes
+    has_batches: bool = False  # the page says of each batch whose it is, and what became of it
     group: str | None = None
     session_id: str | None = None
     member: MemberRef | None = None  # of the group, instead of a session

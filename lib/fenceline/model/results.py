@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
 from fenceline import limits
-from fenceline.answers import INLINE, LEFT_OUT, After, Called, OneOf, Stated, Titled
+from fenceline.answers import INLINE, LEFT_OUT, After, Called, OneOf, Stated, Titled, Whole
 from fenceline.errors import FencelineError
-from fenceline.model.kinds import Count, Epoch, Isolation, Offset, Timestamp, Url
+from fenceline.model.kinds import Codec, Count, Epoch, Isolation, Offset, Timestamp, Url
 
 T = TypeVar("T")
 
@@ -213,6 +213,39 @@ class ReadRecord:
     value_bytes: Annotated[int | None, LEFT_OUT, "The size of the whole value, where `value` was cut."] = None
 
 
+Outcome: TypeAlias = Annotated[
+    Literal["committed", "aborted", "open"],
+    Titled("Outcome", "What became of a transaction in this partition; `open` until a marker there ends it."),
+]
+
+
+@Titled("BatchOut", "A stored batch, of which a page shows records.")
+@dataclass(frozen=True, slots=True)
+class PageBatch:
+    """A stored batch, of which a page shows records.
+
+    Attributes:
+        base_offset, next_offset: Where the batch begins and ends; the page may show a part of it.
+        producer_id, producer_epoch, base_sequence: As in the batch; −1 without a producer.
+        codec: How its records are compressed.
+        is_transactional: Whether it is part of a transaction.
+        outcome: What became of that transaction; ``None`` without one.
+        appended_at: When its segment was appended, in ms, by the appender's clock.
+        bytes: Its size as it is stored.
+    """
+
+    base_offset: Offset
+    next_offset: Offset
+    producer_id: Annotated[int, Whole(-1)]
+    producer_epoch: Annotated[int, Whole(-1)]
+    base_sequence: Annotated[int, Whole(-1)]
+    codec: Codec
+    is_transactional: bool
+    outcome: Outcome | None
+    appended_at: Annotated[int, "When its segment was appended, in milliseconds by the appender's clock."]
+    bytes: Annotated[int, "Its size as it is stored."]
+
+
 @Titled("Page", "Records, and where to read next.")
 @dataclass(frozen=True, slots=True)
 class Page(Bounded):
@@ -225,6 +258,7 @@ class Page(Bounded):
         position: The offset to read next, past records that are not shown.
         bounds: The partition's log start, last stable offset and next offset.
         active_region: Of a subscription: the other region in which it should be read.
+        batches: The batches that the records lie in, if they were asked for.
     """
 
     records: Sequence[ReadRecord]
@@ -240,6 +274,9 @@ class Page(Bounded):
         Offset | None,
         LEFT_OUT,
         "Of a compacted read: the view may lack tombstones below this offset.",
+    ] = None
+    batches: Annotated[
+        Sequence[PageBatch] | None, LEFT_OUT, "With `batches=true`: the batches that the records lie in."
     ] = None
 
 

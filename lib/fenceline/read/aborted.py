@@ -18,13 +18,14 @@ from functools import partial
 
 from fenceline import limits
 from fenceline.format import keys
-from fenceline.format.batch import TRANSACTIONAL, BatchHeader
+from fenceline.format.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import LONG_CLASS, aborted_from_value
 from fenceline.log.partition import Partition
 from fenceline.log.segment_ends import TransactionEnds
 from fenceline.log.state import AbortedRange, OngoingTransaction, PartitionState
 from fenceline.log.tail import verified_tail
+from fenceline.model.results import Outcome
 
 _FIRST_ITEMS = 32  # read before it is known whether more are needed
 
@@ -47,6 +48,14 @@ class Outcomes:
             deque()
         )  # the ends of the other segments that are not behind the last batch
         self._later: set[int] | None = None
+
+    def of(self, header: BatchHeader) -> Outcome | None:
+        """Return what became of a data batch's transaction; ``None`` if it has none. Otherwise as ``is_aborted``."""
+        if header.attributes & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL:
+            return None
+        if _is_open(self._state.open_transactions.get(header.producer_id), header.base_offset):
+            return "open"
+        return "aborted" if self.is_aborted(header) else "committed"
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Return True if the data batch was aborted; batches are asked for in the order of the log.

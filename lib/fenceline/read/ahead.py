@@ -73,9 +73,9 @@ def certain_lines(listed: Lines, before: PartitionState, tail: Tail) -> Lines:
 def side_by_side(lines: Lines, bytes_first: int) -> Iterator[list[int]]:
     """Yield the bases of segments that are fetched at once, of all ``lines`` in turn.
 
-    The first ones together have about ``bytes_first`` bytes, and each later time it is twice as many. So a page that
-    its first segments fill fetches no more, and a page of the beginnings of large records does not need a round for
-    each.
+    The first ones together have about ``bytes_first`` bytes, and each later time it is twice as many. So
+    where the first segments fill a page, no other one is fetched; and a page of cut values, which takes many large
+    segments, does not fetch them one by one.
     """
     bases: list[int] = []
     size, enough = 0, bytes_first

@@ -17,7 +17,8 @@ from typing import TypeVar
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError, ViewMovedError
-from fenceline.format.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from fenceline.format import compression
+from fenceline.format.batch import CONTROL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.format.unpacking import Unpacking
 from fenceline.log.checkpoint_items import CompactedView
@@ -26,7 +27,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.segment_index import Lines
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
-from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
+from fenceline.model.results import BatchPage, Bounds, Outcome, Page, PageBatch, ReadRecord
 from fenceline.read.aborted import Outcomes
 from fenceline.read.ahead import limit_of, side_by_side, tail_and_lines
 from fenceline.read.identities import PageIdentities
@@ -158,7 +159,8 @@ class PartitionReader:
         if start >= end:
             return position
         for chunk in self._chunks(sink, start, bounds.next_offset, request, lines):
-            outcomes = Outcomes(self._partition, chunk, tail.state) if request.is_read_committed else None
+            has_outcomes = request.is_read_committed or request.has_batches
+            outcomes = Outcomes(self._partition, chunk, tail.state) if has_outcomes else None
             for segment in chunk:
                 if not segment.base_offset <= position < segment.next_offset:
                     if not self._partition.is_young(tail.look):
@@ -170,13 +172,12 @@ class PartitionReader:
                         continue
                     if position >= end:
                         return position
-                    attributes = header.attributes
-                    if attributes & CONTROL or (
-                        outcomes is not None and attributes & TRANSACTIONAL and outcomes.is_aborted(header)
-                    ):
+                    outcome = None if outcomes is None else outcomes.of(header)
+                    if header.attributes & CONTROL or (outcome == "aborted" and request.is_read_committed):
                         position = next_offset if next_offset < end else end
                         continue
                     position, is_full = sink.add(segment, at, header, position, end)
+                    sink.note(segment, header, outcome)
                     if is_full:
                         return position
         return position
@@ -321,12 +322,16 @@ class _Sink:
         """Return True if the page has as many records as it may show, so that no further segment is needed."""
         return self._left_records < 1
 
+    def note(self, segment: Segment, header: BatchHeader, outcome: Outcome | None) -> None:
+        """Note what is known of the batch that was added last."""
+
 
 class RecordSink(_Sink):
     """A page of single records."""
 
     def __init__(self, partition: Partition, request: ReadRequest, *, acknowledged: Acknowledged) -> None:
         self._records: list[ReadRecord] = []
+        self._batches: list[PageBatch] | None = [] if request.has_batches else None
         self._unpacked = partition.context.unpacked
         # A record of a compacted read has its region alone, because a view keeps regions, and no numbers.
         self._region = partition.context.region if request.is_identified and request.is_compacted else None
@@ -378,9 +383,28 @@ class RecordSink(_Sink):
             self._records.append(shown if identity is None else identity.given_to(shown))
         return header.next_offset, False
 
+    def note(self, segment: Segment, header: BatchHeader, outcome: Outcome | None) -> None:
+        """Note the batch that was added last, if the page shows any of its records."""
+        if self._batches is None or not self._records or self._records[-1].offset < header.base_offset:
+            return
+        self._batches.append(
+            PageBatch(
+                header.base_offset,
+                header.next_offset,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                compression.CODECS[header.codec],
+                header.is_transactional,
+                outcome,
+                segment.metadata.appended_at,
+                header.size,
+            )
+        )
+
     def page(self, position: int, bounds: Bounds) -> Page:
         if not self._is_compacted:
-            return Page(self._records, position, bounds)
+            return Page(self._records, position, bounds, batches=self._batches)
         horizon, deletes_to = (0, 0) if self.view is None else (self.view.horizon, self.view.deletes_to)
         return Page(self._records, position, bounds, compaction_horizon=horizon, deletes_to=deletes_to)
 

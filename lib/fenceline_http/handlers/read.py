@@ -46,6 +46,7 @@ def read(request: Request, wanted: Read) -> Response:
         compaction_order=wanted.compaction_order,
         is_identified=wanted.identity,
         value_bytes_max=wanted.value_bytes_max,
+        has_batches=wanted.batches,
     )
     found = request.log.partitions.read(*request.partition, page, principal=request.principal, topic_id=wanted.topic_id)
     return responses.text(record_page.to_json(found, wanted.encoding))
@@ -110,6 +111,7 @@ def _page(
     compaction_order: str | None = None,
     is_identified: bool = False,
     value_bytes_max: int | None = None,
+    has_batches: bool = False,
 ) -> ReadRequest:
     return ReadRequest(
         offset=wanted.offset,
@@ -124,6 +126,7 @@ def _page(
         compaction_order=compaction_order,
         is_identified=is_identified,
         value_bytes_max=value_bytes_max,
+        has_batches=has_batches,
         group=wanted.group,
         session_id=wanted.session_id,
         member=wanted.member,
@@ -131,12 +134,13 @@ def _page(
 
 
 def _media(accept: str | None, wanted: Read) -> Media:
-    """Return the media type of the page: a compacted view, identities and cut values are shown as JSON alone."""
+    """Return the media type of the page: only records are batches, too, and all else is JSON alone."""
     media = media_types.of_answer(accept)
     wants = {
         "compacted": (wanted.compacted, "false"),
         "identity": (wanted.identity, "false"),
         "value_bytes_max": (wanted.value_bytes_max is not None, "left out"),
+        "batches": (wanted.batches, "false"),
     }
     field, instead = next(((name, other) for name, (is_given, other) in wants.items() if is_given), ("", ""))
     if media is Media.JSON or not field:

@@ -71,7 +71,7 @@ class Read(_Place, PageQuery):
 
     last_shown = (
         *("encoding", "compacted", "group", "session_id", "identity", "compacted_since", "compaction_order"),
-        *("topic_id", "member_id", "member_epoch", "value_bytes_max"),
+        *("topic_id", "member_id", "member_epoch", "value_bytes_max", "batches"),
     )
 
     compacted: bool = optional(
@@ -99,11 +99,19 @@ class Read(_Place, PageQuery):
         integer(),
         "How many bytes of each value to show. A record whose value is longer has `value_bytes`, its full size.",
     )
+    batches: bool = optional(
+        FLAG,
+        "Whether the page has `batches`: the batches that its records lie in, each with its producer and with what "
+        "became of its transaction.",
+        default=False,
+    )
 
     def check(self) -> None:
         super().check()
         if self.compacted and self.offset is None:
             refuse("compacted", "false without an offset")
+        if self.compacted and self.batches:
+            refuse("batches", "false with compacted=true, because a view has no batches of the log")
         for name in ("compacted_since", "compaction_order"):
             if getattr(self, name) is not None and not self.compacted:
                 refuse(name, "left out without compacted=true")

@@ -484,6 +484,19 @@ def test_a_cut_value_says_how_long_it_is():
     assert seen[0].url.params["value_bytes_max"] == "1"
 
 
+def test_a_page_has_its_batches_where_they_were_asked_for():
+    numbers = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 0, "appended_at": 5, "bytes": 99}
+    one = {"base_offset": 3, "next_offset": 5, "codec": "zstd", "is_transactional": True, "outcome": "open", **numbers}
+    page = {"records": [], "encoding": "base64", "position": 5, **BOUNDS}
+    client, seen = client_of(httpx.Response(200, json={**page, "batches": [one]}), httpx.Response(200, json=page))
+
+    (batch,) = client.read("t", 0, offset=3, batches=True).batches
+
+    assert (batch.producer_id, batch.codec, batch.outcome, batch.next_offset) == (7, "zstd", "open", 5)
+    assert client.read("t", 0, offset=3).batches is None
+    assert [request.url.params.get("batches") for request in seen] == ["true", None]
+
+
 def test_every_answer_with_offsets_has_them_by_their_names():
     """The contract names them beside the rest of the answer, and so does each type."""
     offsets = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}

@@ -227,6 +227,7 @@ class LogRequests(Requests):
         compaction_order: CompactionOrder | None = None,
         identity: bool = False,
         value_bytes_max: int | None = None,
+        batches: bool = False,
         group: str | None = None,
         session_id: str | None = None,
         member_id: str | None = None,
@@ -241,6 +242,8 @@ class LogRequests(Requests):
                 region. With ``compacted`` only of a topic by ``compaction.order=timestamp``, and ``origin`` alone.
             value_bytes_max: Give only so many bytes of each value. A record whose value is longer has its full size as
                 ``value_bytes``.
+            batches: Give the page its ``batches``: the producer of each batch that the records lie in, how it is
+                stored, and whether its transaction was committed or aborted, or is open. Not with ``compacted``.
             group, session_id: Read as this group, for which the session owns the partition.
             member_id, member_epoch: Instead of a session: the member of the group that holds the partition.
 
@@ -266,6 +269,7 @@ class LogRequests(Requests):
             "compaction_order": compaction_order,
             "identity": True if identity else None,
             "value_bytes_max": value_bytes_max,
+            "batches": True if batches else None,
             "group": group,
             "session_id": session_id,
             "member_id": member_id,
