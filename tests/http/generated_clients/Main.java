@@ -65,7 +65,8 @@ public class Main {
 
     for (String topic : List.of("orders", "copy")) {
       Page page = records.readRecords(
-          topic, 0, 0L, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null);
+          topic, 0, 0L, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+          null, null);
       for (RecordOut record : page.getRecords()) {
         boolean isLong = record.getTimestamp() > 1L << 32;
         System.out.println(topic + " " + record.getOffset() + " " + record.getValue() + " " + isLong);
