@@ -39,10 +39,12 @@ def respond(function: Function | None, event: Event, service: Service) -> Respon
     now_ms = event_ms(event)
     if now_ms:
         service.log.note_event(now_ms)  # before anything that was remembered is used (I4, I7)
+    request = Request(event, service)
     try:
-        response = _respond(function, Request(event, service))
+        response = _respond(function, request)
     except FencelineError as error:
         response = responses.problem(error)
+    response.operation = request.operation
     return response if event.get("isRaw") else response.fitting()
 
 
@@ -53,7 +55,7 @@ def _respond(function: Function | None, request: Request) -> Response:
     for route in _routes(function).get((served, path.count("/")), ()):
         parameters = match(route.segments, path)
         if parameters is not None:
-            request.parameters = parameters
+            request.parameters, request.operation = parameters, route.operation
             return _call(route, request)
     return _no_route(method, path)
 

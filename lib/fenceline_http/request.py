@@ -79,14 +79,16 @@ class Request:
 
     Attributes:
         parameters: The values of the path's parameters, legal or not.
+        operation: The name of the operation that its path and its method lead to, once that is found.
     """
 
-    __slots__ = ("_body", "_media", "event", "parameters", "service")
+    __slots__ = ("_body", "_media", "event", "operation", "parameters", "service")
 
     def __init__(self, event: Event, service: Service) -> None:
         self.event = event
         self.service = service
         self.parameters: Mapping[str, str] = {}
+        self.operation = ""
         self._body: bytes | None = None
         self._media: Media | None = None
 

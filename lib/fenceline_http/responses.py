@@ -31,9 +31,12 @@ class Response:
     Args:
         codes: Those of the errors that it reports: its own, or those of the single results in it.
         duplicates: How many of the batches in it were stored before.
+
+    Attributes:
+        operation: The name of the operation that was asked for; empty where it was none.
     """
 
-    __slots__ = ("body", "codes", "duplicates", "headers", "status")
+    __slots__ = ("body", "codes", "duplicates", "headers", "operation", "status")
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Response:
         self.headers = headers or {}
         self.codes = list(codes)
         self.duplicates = duplicates
+        self.operation = ""
 
     def fitting(self) -> Response:
         """Return this response, or, in place of one that the gateway does not carry, an error that says so."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fenceline.format import keys
+from fenceline.format.item_units import get_units, query_units, write_units
 from fenceline.ports import (
     AlreadyExists,
     Change,
@@ -46,6 +47,7 @@ class Counts:
     checkpoint_age_ms: int | None = None  # the oldest of the partitions appended to, as far as this process knows
     lost_group_writes: int = 0  # of groups' items, because another write was first
     members_ended: int = 0  # their items were deleted in a write of their group's item
+    units: Mapping[str, int] = field(default_factory=dict)  # of DynamoDB, read and written
 
 
 class Meter:
@@ -59,6 +61,7 @@ class Meter:
         self._checkpointed_ms: OrderedDict[str, int] = OrderedDict()  # by the prefix of the partition's log
         self._age_ms: int | None = None
         self._lost_group_writes = self._members_ended = 0
+        self._units: Counter[str] = Counter()
 
     def take(self) -> Counts:
         """Return the counts, and reset them."""
@@ -71,7 +74,9 @@ class Meter:
                 self._age_ms,
                 self._lost_group_writes,
                 self._members_ended,
+                dict(self._units),
             )
+            self._units = Counter()
             self._calls, self._facts, self._age_ms = Counter(), Counter(), None
             self._lost_group_writes = self._members_ended = 0
         return counts
@@ -79,6 +84,10 @@ class Meter:
     def called(self, operation: str) -> None:
         with self._lock:
             self._calls[operation] += 1
+
+    def charged(self, kind: str, units: int) -> None:
+        with self._lock:
+            self._units[kind] += units
 
     def lost(self, fact: Exception) -> None:
         with self._lock:
@@ -159,10 +168,13 @@ class MeteredItems:
 
     def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
         self._meter.called("items.get")
-        return self._store.get(keys)
+        found = self._store.get(keys)
+        self._meter.charged("read", get_units(keys, found))
+        return found
 
     def write(self, changes: Sequence[Change]) -> None:
         self._meter.called("items.write")
+        self._meter.charged("write", write_units(changes))
         try:
             self._store.write(changes)
         except (VersionMoved, Conflict):
@@ -173,4 +185,6 @@ class MeteredItems:
 
     def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
         self._meter.called("items.query")
-        return self._store.query(partition, start_after=start_after, prefix=prefix, limit=limit)
+        found = self._store.query(partition, start_after=start_after, prefix=prefix, limit=limit)
+        self._meter.charged("read", query_units(found))
+        return found

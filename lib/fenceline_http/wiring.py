@@ -48,7 +48,7 @@ class Service:
     items: Items
     runtime: Runtime  # for the functions' own calls side by side; the log has another, so that neither waits for itself
     version: str
-    meter: Meter | None = None  # counts the calls of the stores, where these are elsewhere
+    meter: Meter | None = None  # counts the calls of the stores; None in some tests
 
     def close(self) -> None:
         self.log.close()
@@ -76,11 +76,8 @@ def service_of(settings: Settings) -> Service:
     """
     runtime = runtime_of(settings)
     objects, items = stores_of(settings, now_ms=runtime.now_ms)
-    meter = None if settings.is_embedded else Meter(runtime.monotonic_ms)
-    if meter is None:
-        log = log_of(settings, objects, items, runtime)
-    else:
-        log = log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
+    meter = Meter(runtime.monotonic_ms)
+    log = log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
     return Service(settings, log, objects, items, ThreadRuntime(_BATCHES_AT_ONCE), __version__, meter)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fenceline.settings import PEER_SESSION, PeerSettings, Settings
-from fenceline_cli.commands.cost import prices
+from fenceline_cli import prices
 from fenceline_http import routes
 from functions import FUNCTIONS, WITH_PEERS
 from functions.telemetry import metric_names

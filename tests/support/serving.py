@@ -12,6 +12,7 @@ import uvicorn
 
 from fenceline_cli.dev_server.bridge import Bridge
 from fenceline_cli.dev_server.http_limits import LimitedHttp
+from fenceline_cli.dev_server.usage_counts import UsageCounts
 from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_http import wiring
 
@@ -19,7 +20,7 @@ from fenceline_http import wiring
 @contextmanager
 def serving(service: wiring.Service, origins: WebOrigins | None = None, *, has_console: bool = True) -> Iterator[str]:
     """Serve, and lend the URL; ``wiring.service`` must return the same service. It is closed at the end."""
-    bridge = Bridge(service, origins, has_console=has_console)
+    bridge = Bridge(service, origins, usage=UsageCounts(service) if has_console else None)
     server = uvicorn.Server(uvicorn.Config(bridge, http=LimitedHttp, lifespan="off", ws="none", log_config=None))
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listening],))

@@ -20,6 +20,7 @@ from fenceline_cli import console_files
 from fenceline_cli.console_files import About, Region
 from fenceline_cli.dev_server import object_urls
 from fenceline_cli.dev_server.call_threads import CallThreads
+from fenceline_cli.dev_server.usage_counts import UsageCounts
 from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_http import dispatch, responses
 from fenceline_http.request import body_of
@@ -44,25 +45,30 @@ class Bridge:
 
     Args:
         origins: The web pages that may call it, and the names; by default only those of this machine.
-        has_console: Whether the console is served, too.
+        usage: The counts of what is asked, which the console shows; ``None`` serves no console.
     """
 
-    def __init__(self, service: Service, origins: WebOrigins | None = None, *, has_console: bool = True) -> None:
+    def __init__(
+        self, service: Service, origins: WebOrigins | None = None, *, usage: UsageCounts | None = None
+    ) -> None:
         self._service = service
-        self._has_console = has_console
+        self._usage = usage
         self._origins = origins or WebOrigins()
         self._calls = CallThreads(CALLS_AT_ONCE, "call")
         self._polls = CallThreads(POLLS_AT_ONCE, "poll")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, is_whole = await _body(scope, receive)
-        threads = self._polls if _may_wait(scope, body) else self._calls
+        began, may_wait = time.monotonic(), _may_wait(scope, body)
+        threads = self._polls if may_wait else self._calls
         answer = self._met_at_the_door(scope, body)
         if answer is None:
             try:
                 answer = await threads.submit(self._answer, scope, body)
             except asyncio.CancelledError:
                 answer = responses.problem(_cut_off(scope))
+        if self._usage is not None and not console_files.is_console(scope["path"]):
+            self._usage.answered(answer, (time.monotonic() - began) * 1_000, len(body), is_held=may_wait)
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         content = answer.body.encode() if isinstance(answer.body, str) else answer.body
         headers += self._origins.headers(scope)
@@ -75,6 +81,8 @@ class Bridge:
     def close(self, wait_ms: int) -> bool:
         """Accept no further work; return whether all work under way ended within ``wait_ms``."""
         until = time.monotonic() + wait_ms / 1000
+        if self._usage is not None:
+            self._usage.close()
         self._calls.stop()
         self._polls.stop()
         has_ended = self._calls.join(until)
@@ -93,10 +101,10 @@ class Bridge:
     def _answer(self, scope: Scope, body: bytes) -> Response:
         event = _event(scope, body, self._service.runtime.now_ms())
         path, method = event["rawPath"], scope["method"]
-        if self._has_console and console_files.is_console(path):
+        if self._usage is not None and console_files.is_console(path):
             regions = [Region(self._service.settings.region)]
             about = About(__version__, is_read_only=False, has_export=True, refresh_ms=1_000, regions=regions)
-            return console_files.answer(method, path, event["headers"], about, dict)
+            return console_files.answer(method, path, event["headers"], about, self._usage.document)
         store = self._service.objects
         if method in ("GET", "HEAD") and path.startswith(object_urls.PREFIX) and isinstance(store, SqliteObjectStore):
             return object_urls.answer(store, event, self._service.runtime.now_ms())

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from fenceline_cli.dev_server.bridge import Bridge
 from fenceline_cli.dev_server.http_limits import LimitedHttp
 from fenceline_cli.dev_server.replicate_loop import ReplicateLoop
 from fenceline_cli.dev_server.sweep_loop import SweepLoop
+from fenceline_cli.dev_server.usage_counts import UsageCounts
 from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_console import PREFIX
 from fenceline_http import wiring
@@ -86,12 +88,14 @@ def _serve(settings: Settings, origins: WebOrigins, port: int, workers: int, has
         os.environ.update(settings.to_env())
         try:
             if workers == 1:
-                bridge = Bridge(wiring.service(), origins, has_console=has_console)
+                usage = UsageCounts(wiring.service()) if has_console else None
+                bridge = Bridge(wiring.service(), origins, usage=usage)
                 _run(wiring.service(), bridge, listening, lambda: print(line, flush=True))
             else:
                 # Opened here first, so that a directory that can't be used is reported once, not by each worker.
                 wiring.service_of(settings).close()
-                _supervise(listening, origins, workers, line, has_console)
+                with tempfile.TemporaryDirectory(prefix="fenceline-usage-") as shared:
+                    _supervise(listening, origins, workers, line, shared if has_console else "")
         except CannotOpen as error:
             raise _CannotServe(f"the server cannot open the data directory: {error}") from error
         except Unavailable as error:
@@ -205,7 +209,7 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 # Several
 
 
-def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line: str, has_console: bool) -> None:
+def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line: str, shared: str) -> None:
     """Run workers on one port until a signal comes. They end when this process's pipe closes, however it ends."""
     stopping = threading.Event()
     alive_read, alive_write = os.pipe()
@@ -217,7 +221,8 @@ def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line
         __spec__.name,
         *map(str, inherited),
         origins.to_json(),
-        *(["console"] if has_console else []),
+        shared,
+        str(workers),
     ]
     with _on_signals(stopping.set):
         children = [subprocess.Popen(command, pass_fds=inherited) for _ in range(workers)]
@@ -250,15 +255,20 @@ def _reap(children: list[subprocess.Popen[bytes]]) -> None:
             child.wait()
 
 
-def _work(origins: WebOrigins, has_console: bool, listening_fd: int, ready_fd: int, alive_fd: int) -> None:
-    """Serve as a worker, on an inherited socket, while the pipe ``alive_fd`` is open at its other end."""
+def _work(origins: WebOrigins, shared: str, workers: int, listening_fd: int, ready_fd: int, alive_fd: int) -> None:
+    """Serve as a worker, on an inherited socket, while the pipe ``alive_fd`` is open at its other end.
+
+    Args:
+        shared: The directory of the workers' counts; empty for no console.
+    """
 
     def watch(stop: Callable[[], None]) -> None:
         os.read(alive_fd, 1)
         stop()
 
     with socket.socket(fileno=listening_fd) as listening:
-        bridge = Bridge(wiring.service(), origins, has_console=has_console)
+        usage = UsageCounts(wiring.service(), workers, Path(shared)) if shared else None
+        bridge = Bridge(wiring.service(), origins, usage=usage)
         _run(wiring.service(), bridge, listening, lambda: _announce(ready_fd), watch)
 
 
@@ -268,4 +278,4 @@ def _announce(ready_fd: int) -> None:
 
 
 if __name__ == "__main__":
-    _work(WebOrigins.from_json(sys.argv[4]), "console" in sys.argv[5:], *map(int, sys.argv[1:4]))
+    _work(WebOrigins.from_json(sys.argv[4]), sys.argv[5], int(sys.argv[6]), *map(int, sys.argv[1:4]))

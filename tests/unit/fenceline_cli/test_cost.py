@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from fenceline import limits
 from fenceline.limits import CHECKPOINT_SEGMENTS
+from fenceline_cli import prices
 from fenceline_cli.commands.cost import command as cost
-from fenceline_cli.commands.cost import prices
 from fenceline_cli.commands.cost import regions as cost_regions
 from fenceline_cli.main import app
 from tests.support.results import lines

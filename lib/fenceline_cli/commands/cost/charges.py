@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.format.item_size import size_of
+from fenceline.format.item_units import get_units, query_units, write_units
 from fenceline.observed import ItemCall, ObjectCall, ObservedItems, ObservedObjects
-from fenceline.ports import Put
 from fenceline.runtime import Runtime
-from fenceline_cli.commands.cost import prices
+from fenceline_cli import prices
 
 
 @dataclass(slots=True)
@@ -50,16 +49,10 @@ class Counted:
 
     def _items(self, call: ItemCall) -> Any:
         if call.method == "write":
-            sizes = [size_of(one.key, one.value) if isinstance(one, Put) else 1 for one in call.changes]
-            units = sum(_units(size, prices.WRITE_UNIT_BYTES) for size in sizes)
-            self.units["write unit"] += units * (2 if len(sizes) > 1 else 1)
+            self.units["write unit"] += write_units(call.changes)
             return call()
         found = call()
-        if call.method == "get":
-            sizes = [size_of(key, found[key].value) if key in found else 1 for key in call.keys]
-        else:
-            sizes = [max(sum(size_of(item.key, item.value) for item in found), 1)]
-        self.units["read unit"] += sum(_units(size, prices.READ_UNIT_BYTES) for size in sizes)
+        self.units["read unit"] += get_units(call.keys, found) if call.method == "get" else query_units(found)
         return found
 
 
@@ -72,13 +65,3 @@ class RequestCost:
     per_million: float
     per_gib: float
     counted: Mapping[str, float]
-
-
-def function_dollars(duration_ms: float) -> float:
-    """Return the cost of one call of a function, with its lines in the log."""
-    time = prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * duration_ms / 1_000
-    return prices.LAMBDA_REQUEST + time + prices.LOG_GB * prices.LOG_BYTES / prices.GB
-
-
-def _units(size: int, unit: int) -> int:
-    return -(-size // unit)

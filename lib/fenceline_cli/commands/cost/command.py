@@ -22,9 +22,9 @@ from fenceline.model.results import ProducerRef
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep
-from fenceline_cli.commands.cost import prices
+from fenceline_cli import prices
 from fenceline_cli.commands.cost import regions as between_regions
-from fenceline_cli.commands.cost.charges import Counted, RequestCost, function_dollars
+from fenceline_cli.commands.cost.charges import Counted, RequestCost
 from fenceline_cli.commands.cost.fast_clock import JumpingRuntime
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import print_json, print_rows
@@ -139,7 +139,7 @@ def _row(
     """Return the cost of ``requests`` of one kind that moved ``moved`` bytes, each with a body of ``body`` bytes."""
     stores = counted.dollars / requests
     gateway = prices.API_REQUEST * -(-body // prices.API_REQUEST_BYTES)
-    each = stores + gateway + function_dollars(duration_ms)
+    each = stores + gateway + prices.function_dollars(duration_ms)
     per_request = {unit: round(count / requests, 3) for unit, count in sorted(counted.units.items())}
     return RequestCost(f"{kib} KiB", what, each * prices.MILLION, each * requests * prices.GIB / moved, per_request)
 
@@ -156,7 +156,7 @@ def idle_month(*, has_peers: bool = False) -> float:
     metrics = prices.METRICS + (prices.PEER_METRICS if has_peers else 0)
     alarms = prices.ALARMS + (prices.PEER_ALARMS if has_peers else 0)
     watched = metrics * prices.METRIC_MONTH + alarms * prices.ALARM_MONTH + prices.DASHBOARD_MONTH
-    return SWEEPS_PER_MONTH * (counted.dollars + function_dollars(prices.SWEEP_MS)) + watched
+    return SWEEPS_PER_MONTH * (counted.dollars + prices.function_dollars(prices.SWEEP_MS)) + watched
 
 
 def follower_month() -> float:
@@ -171,19 +171,19 @@ def follower_month() -> float:
         counted.units.clear()  # warm
         log.partitions.read(TOPIC, 0, request)
         log.close()
-    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function_dollars(limits.WAIT_MS_MAX))
+    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + prices.function_dollars(limits.WAIT_MS_MAX))
 
 
 def held_month(partitions: int) -> float:
     """Return the cost of a month of polls that find nothing, one after the other, each held for the longest time."""
     counted = _quiet_poll(partitions, wait_ms=limits.WAIT_MS_MAX)
-    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function_dollars(limits.WAIT_MS_MAX))
+    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + prices.function_dollars(limits.WAIT_MS_MAX))
 
 
 def polled_month(partitions: int, delay_ms: int) -> float:
     """Return the cost of a month of polls that find nothing in ``partitions``, sent each ``delay_ms`` and not held."""
     counted = _quiet_poll(partitions, wait_ms=0)
-    each = counted.dollars + prices.API_REQUEST + function_dollars(poll_ms(partitions))
+    each = counted.dollars + prices.API_REQUEST + prices.function_dollars(poll_ms(partitions))
     return MONTH_MS / delay_ms * each
 
 

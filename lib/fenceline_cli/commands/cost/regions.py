@@ -26,8 +26,8 @@ from fenceline.model.results import SegmentList
 from fenceline.observed import ObservedObjects
 from fenceline.regions.peer import Peer, PeerTopic
 from fenceline.service.log import Log
-from fenceline_cli.commands.cost import prices
-from fenceline_cli.commands.cost.charges import Counted, RequestCost, function_dollars
+from fenceline_cli import prices
+from fenceline_cli.commands.cost.charges import Counted, RequestCost
 from fenceline_cli.commands.cost.fast_clock import JumpingRuntime
 
 KIB = 1024
@@ -187,12 +187,12 @@ class _Regions:
     @property
     def dollars(self) -> float:
         """Return the cost of all that was counted."""
-        asked = prices.API_REQUEST + function_dollars(prices.SEGMENTS_MS)
-        found, nothing = (function_dollars(prices.REPLICATE_MS[what]) for what in ("found", "nothing"))
+        asked = prices.API_REQUEST + prices.function_dollars(prices.SEGMENTS_MS)
+        found, nothing = (prices.function_dollars(prices.REPLICATE_MS[what]) for what in ("found", "nothing"))
         return (
             self._counted.dollars
             + (self.calls["segments"] + self.calls["topic"]) * asked
-            + self.calls["news"] * function_dollars(prices.NOTIFY_MS)
+            + self.calls["news"] * prices.function_dollars(prices.NOTIFY_MS)
             + (self.calls["look"] - self.calls["create"]) * nothing
             + self.calls["create"] * found
             + self.calls["message"] * SQS_PER_MESSAGE * prices.SQS_REQUEST
@@ -247,7 +247,7 @@ class _Regions:
         for log in self._logs:
             list(log.replication.partitions())
             log.subscriptions.list(TOPIC)
-        return self.dollars + len(self._logs) * function_dollars(prices.REPLICATE_MS["nothing"])
+        return self.dollars + len(self._logs) * prices.function_dollars(prices.REPLICATE_MS["nothing"])
 
     def settle(self) -> None:
         """Let every region look at the partition, and again after new segments, until there are none."""

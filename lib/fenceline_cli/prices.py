@@ -22,8 +22,6 @@ S3_GIB_MONTH = 0.023
 # Amazon DynamoDB, on demand: a write unit is 1 KiB, in a transaction two; a strongly consistent read unit is 4 KiB
 DYNAMODB_WRITE_UNIT = 0.625 / MILLION
 DYNAMODB_READ_UNIT = 0.125 / MILLION
-WRITE_UNIT_BYTES = 1024
-READ_UNIT_BYTES = 4096
 
 # AWS Lambda, arm64
 LAMBDA_REQUEST = 0.20 / MILLION
@@ -60,3 +58,9 @@ SEGMENT_ENTRY_BYTES = 1_500  # for each segment of a list: most is its signed UR
 METRICS, ALARMS = 13, 25
 PEER_METRICS, PEER_ALARMS = 4, 10  # so many more in a region with peers
 SWEEP_MS = 300  # a run of the sweeper over few partitions
+
+
+def function_dollars(duration_ms: float) -> float:
+    """Return the cost of one call of a function, with its lines in the log."""
+    time = LAMBDA_GB_SECOND * LAMBDA_GB * duration_ms / 1_000
+    return LAMBDA_REQUEST + time + LOG_GB * LOG_BYTES / GB
