@@ -108,6 +108,16 @@ def test_an_open_transaction_is_listed_described_and_in_the_partitions_producers
     assert (state["partition"], state["producer_epoch"], state["current_txn_start_offset"]) == (0, producer.pair[1], 3)
 
 
+def test_what_holds_readers_of_a_topic_up_is_listed(run, opened, producer, topic, transactional_id):
+    (one,) = json.loads(run("txn", "open", topic, "--json").stdout)
+    assert (one["partition"], one["start_offset"], one["is_hanging"]) == (0, 3, False)
+    assert (one["producer_id"], one["producer_epoch"], one["transactional_id"]) == (*producer.pair, transactional_id)
+    header, row = lines(run("txn", "open", topic))
+    assert header.split("\t") == list(one)
+    pid, epoch = map(str, producer.pair)
+    assert [*row.split("\t")[:4], *row.split("\t")[5:]] == ["0", pid, epoch, "3", transactional_id, "false"]
+
+
 def test_fencing_aborts_what_is_open_and_keeps_what_was_committed(run, consume, opened, transactional_id):
     printed = run("txn", "fence", transactional_id).stdout
     assert " before=Ongoing: its transaction of 1 partition and 0 groups, begun at " in printed
@@ -139,6 +149,7 @@ def test_a_hanging_transaction_is_ended_by_the_printed_command(run, consume, dat
     assert "\tFOUND: a transaction hangs, and no coordinator will end it" in verified.stdout
     swept = run("sweep", "--data", data, "--json")
     assert (swept.exit_code, json.loads(swept.stdout)["transactions_hanging"]) == (1, 1)
+    assert [one["is_hanging"] for one in json.loads(run("txn", "open", topic, "--json").stdout)] == [True]
     found = run("txn", "find-hanging", "--json")
     assert found.exit_code == 1
     (one,) = json.loads(found.stdout)

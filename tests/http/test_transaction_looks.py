@@ -291,3 +291,74 @@ def test_a_hanging_transaction_is_aborted_by_hand(service: wiring.Service) -> No
     assert (answer.status, answer.body) == (204, b"")
     assert values() == ["behind"]
     assert abort(**producer.pair).code == "INVALID_TXN_STATE"
+
+
+# What is open in a topic's partitions
+
+OPEN = "/v1/topics/orders/open-transactions"
+
+
+def test_what_holds_the_last_stable_offset_is_listed(service: wiring.Service) -> None:
+    assert call("GET", OPEN).json == {"transactions": [], "has_more": False}
+    producer = Producer()
+    call("POST", records("orders", 1), value={"records": [{"value": "plain"}]})
+    producer.produce("open", partition=1)
+    (one,) = call("GET", OPEN).json["transactions"]
+    offsets = call("GET", "/v1/topics/orders/offsets").json["partitions"][1]
+    assert one["since"] > 0
+    assert one == {
+        "partition": 1,
+        **producer.pair,
+        "start_offset": offsets["last_stable_offset"],
+        "since": one["since"],
+        "transactional_id": ID,
+        "is_hanging": False,
+    }
+    key = keys.transaction_item(ID)
+    known = keys.transactional_id_item(producer.pair["producer_id"])
+    for gone, shown in ((key, ID), (known, None)):
+        service.items.write([Delete(gone, service.items.get([gone])[gone].version)])
+        (hangs,) = call("GET", OPEN).json["transactions"]
+        assert hangs == {**one, "transactional_id": shown, "is_hanging": True}
+
+
+def test_open_transactions_come_in_pages_of_partitions() -> None:
+    producer = Producer()
+    producer.produce("a")
+    producer.produce("b", partition=1)
+    page = call("GET", OPEN, {"limit": 1}).json
+    assert ([one["partition"] for one in page["transactions"]], page["has_more"], page["next_partition"]) == (
+        [0],
+        True,
+        1,
+    )
+    page = call("GET", OPEN, {"limit": 1, "start_partition": 1}).json
+    assert ([one["partition"] for one in page["transactions"]], page["has_more"]) == ([1], False)
+    assert "next_partition" not in page
+    assert call("GET", OPEN, {"start_partition": 2**31}).json == {"transactions": [], "has_more": False}
+    producer.end("abort")
+    assert call("GET", OPEN).json["transactions"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": -1}, "limit"),
+        ({"limit": "all"}, "limit"),
+        ({"limit": 101}, None),
+        ({"start_partition": -1}, "start_partition"),
+        ({"start_partition": "first"}, "start_partition"),
+        ({"start_partition": 2**63}, "start_partition"),
+        ({"partition": 0}, "partition"),
+    ],
+)
+def test_a_list_of_open_transactions_refuses_what_it_cannot_answer(query: dict[str, Any], field: str | None) -> None:
+    answer = call("GET", OPEN, query)
+    assert answer.json.get("field") == field
+    assert answer.status == (200 if field is None else 400)
+
+
+@pytest.mark.parametrize("name", ["none", "a b", "%00"])
+def test_open_transactions_of_an_unknown_topic_are_refused(name: str) -> None:
+    assert call("GET", f"/v1/topics/{name}/open-transactions").code == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -15,7 +15,15 @@ from typing import Annotated, NamedTuple
 from fenceline import limits
 from fenceline.answers import INLINE, LEFT_OUT, After, OneOf, Titled, Whole
 from fenceline.errors import InvalidRequestError
-from fenceline.model.kinds import PartitionNumber, ProducerEpoch, SubscriptionName, TopicName, TransactionalId, Url
+from fenceline.model.kinds import (
+    Offset,
+    PartitionNumber,
+    ProducerEpoch,
+    SubscriptionName,
+    TopicName,
+    TransactionalId,
+    Url,
+)
 
 # Stored: never rename.
 EMPTY, ONGOING = "Empty", "Ongoing"
@@ -146,6 +154,40 @@ class ShownProducerState:
     last_sequence: Annotated[int, Whole(-1, limits.INT32_MAX)]  # -1 right after a marker
     last_timestamp: Annotated[int, Whole(-1)]  # ms, appended-at of its last append
     current_txn_start_offset: Annotated[int, Whole(-1)]  # -1 without an open transaction
+
+
+@Titled("OpenTransaction", "A transaction that is open in a partition.")
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition.
+
+    Attributes:
+        start_offset: Where its first batch is. Readers of what is committed wait there, or before it.
+        since: When that batch was appended, in ms.
+        transactional_id: The id that its producer id was given to; ``None`` if none is known.
+        is_hanging: Whether no transactional id can end it any more.
+    """
+
+    partition: PartitionNumber
+    pair: Annotated[ProducerPair, INLINE]
+    start_offset: Offset
+    since: int
+    transactional_id: TransactionalId | None = None
+    is_hanging: bool = False
+
+
+@Titled("OpenTransactions")
+class OpenTransactionPage(NamedTuple):
+    """What is open in some partitions of a topic, by partition and by first offset.
+
+    Attributes:
+        next_partition: The first partition that was not looked at; ``None`` if there is none.
+    """
+
+    transactions: Sequence[OpenTransaction]
+    has_more: bool
+    next_partition: Annotated[
+        PartitionNumber | None, LEFT_OUT, "Where the next page begins, as its `start_partition`."
+    ] = None
 
 
 def check_transactional_id(text: str) -> str:

@@ -28,6 +28,7 @@ from fenceline.model.topic import Topic, unknown_partition
 from fenceline.model.transaction import (
     FencedTransaction,
     OnceMark,
+    OpenTransactionPage,
     ProducerPair,
     TopicPartition,
     Transaction,
@@ -36,7 +37,7 @@ from fenceline.model.transaction import (
 )
 from fenceline.service.resolver import PartitionResolver, in_incarnations, translated
 from fenceline.service.subscriptions import Subscriptions
-from fenceline.transactions import committed_version, listing, pending_offsets
+from fenceline.transactions import committed_version, listing, open_in_partitions, pending_offsets
 from fenceline.transactions.coordinator import TransactionCoordinator
 from fenceline.transactions.decide import Add, JointEnd, decide
 from fenceline.transactions.hanging import abort_hanging
@@ -239,6 +240,14 @@ class Transactions:
             reads=reads,
         )
         return TransactionPage(found, has_more, reads.go_on_after if len(found) < limit else None)
+
+    def open_in(self, topic: str, *, start_partition: int = 0, limit: int = limits.OFFSETS_MAX) -> OpenTransactionPage:
+        """Return what is open in up to ``limit`` partitions from ``start_partition`` on.
+
+        See ``open_in_partitions.list_open``. A transactional id of another principal is shown, too.
+        """
+        wanted = range(start_partition, start_partition + limit)
+        return self._resolver.with_partitions(topic, wanted, open_in_partitions.list_open)
 
     def abort_hanging(self, topic: str, partition: int, pair: ProducerPair, *, principal: str = "") -> None:
         """Abort a producer's open transaction in a partition, of which no coordinator knows; see ``abort_hanging``."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         AbortTransaction,
         AddGroup,
         AddPartitions,
+        OpenTransactionsQuery,
         ProducerIdRequest,
         SendOffsets,
         TransactionList,
@@ -149,6 +150,11 @@ def _listed(request: Request, wanted: TransactionList, principal: str) -> Respon
 def show_transaction(request: Request) -> Response:
     found = request.log.transactions.get(_id(request), principal=request.principal)
     return responses.json(found)
+
+
+def list_open(request: Request, wanted: OpenTransactionsQuery) -> Response:
+    page = request.log.transactions.open_in(request.topic, start_partition=wanted.start_partition, limit=wanted.limit)
+    return responses.json(page)
 
 
 def abort_hanging(request: Request, wanted: AbortTransaction) -> Response:

@@ -18,6 +18,8 @@ from fenceline.model.transaction import (
     STATES,
     Coordinator,
     FencedTransaction,
+    OpenTransaction,
+    OpenTransactionPage,
     ProducerPair,
     TopicPartition,
     Transaction,
@@ -43,6 +45,7 @@ from fenceline_http.operations.shared import (
     OWNER,
     PARTITION,
     STORES,
+    TOPIC,
     WRITES,
     OffsetToCommit,
     OfMember,
@@ -140,6 +143,15 @@ class TransactionList(Query):
     )
     start_after: str = optional(TEXT, "Continue after this transactional id.", default="")
     limit: int = optional(size(limits.LIST_DEFAULT, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_DEFAULT)
+
+
+class OpenTransactionsQuery(Query):
+    """Some partitions of a topic."""
+
+    start_partition: int = optional(integer(), "The first partition to look at.", default=0)
+    limit: int = optional(
+        size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), "The most partitions to look at.", default=limits.OFFSETS_MAX
+    )
 
 
 def _refuse_twice(member: str, places: Iterable[tuple[str, int]]) -> None:
@@ -289,6 +301,25 @@ ROUTES = (
         "its time-out, and finished once it is decided.",
         answers={200: _EXAMPLE},
         codes=(*WRITES, "TRANSACTIONAL_ID_NOT_FOUND", "CONCURRENT_TRANSACTIONS"),
+    ),
+    Route(
+        "GET",
+        f"{TOPIC}/open-transactions",
+        "transactions.list_open",
+        operation="listOpenTransactions",
+        tag="Transactions",
+        summary="List what is open in the partitions of a topic",
+        description="Lists the transactions that are open in partitions of a topic, by partition and by first offset. "
+        "The first one of a partition holds its last stable offset. `limit` counts partitions; where `has_more` is "
+        "true, continue with `next_partition`.",
+        takes=OpenTransactionsQuery,
+        answers={
+            200: OpenTransactionPage(
+                [OpenTransaction(0, ProducerPair(**PAIR_EXAMPLE), 7, 1_700_000_000_000, ID_EXAMPLE)], has_more=False
+            )
+        },
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        query={"start_partition": 0},
     ),
     Route(
         "POST",

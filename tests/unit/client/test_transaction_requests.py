@@ -8,7 +8,7 @@ import pytest
 from fenceline import CommittedOffset, OnceMark, ProducerPair, TopicPartition, TransactionMember, errors
 from fenceline.client import Client
 from fenceline.client.types import Coordinator
-from fenceline.model.transaction import ShownProducerState, Transaction
+from fenceline.model.transaction import OpenTransaction, ShownProducerState, Transaction
 from tests.support.runtime import AheadRuntime
 from tests.support.wire import refused
 
@@ -223,6 +223,27 @@ def test_producers_of_a_partition_are_listed_page_by_page_by_their_ids():
     assert [path for _, path, _ in asked] == [
         "/v1/topics/t/partitions/1/producer-states",
         "/v1/topics/t/partitions/1/producer-states?start_after=4",
+    ]
+
+
+def test_open_transactions_are_listed_page_by_page_by_partitions():
+    shown = {
+        "partition": 1,
+        **PAIR._asdict(),
+        "start_offset": 4,
+        "since": 8,
+        "transactional_id": None,
+        "is_hanging": True,
+    }
+    client, asked = client_of(
+        ok({"transactions": [], "has_more": True, "next_partition": 1}),
+        ok({"transactions": [shown], "has_more": False}),
+    )
+
+    assert list(client.open_transactions("t")) == [OpenTransaction(1, PAIR, 4, 8, None, True)]
+    assert [path for _, path, _ in asked] == [
+        "/v1/topics/t/open-transactions?start_partition=0",
+        "/v1/topics/t/open-transactions?start_partition=1",
     ]
 
 

@@ -24,6 +24,7 @@ from fenceline.errors import OperationNotAttemptedError
 from fenceline.model.transaction import (
     FencedTransaction,
     OnceMark,
+    OpenTransaction,
     ProducerPair,
     ShownProducerState,
     TopicPartition,
@@ -268,6 +269,21 @@ class TransactionRequests(Requests):
 
         for page in self._pages(topic_path(topic, partition) + "/producer-states", last_id):
             yield from map(partial(parse, ShownProducerState), page["producers"])
+
+    def open_transactions(self, topic: str) -> Iterator[OpenTransaction]:
+        """Yield the transactions that are open in the partitions of a topic, by partition and by first offset.
+
+        The first one of a partition holds its last stable offset. One that ``is_hanging`` is open although no
+        transactional id can end it: look at what it wrote, then call ``abort_hanging_transaction``.
+        """
+        start_partition = 0
+        while True:
+            params = {"start_partition": start_partition}
+            page = self._call("GET", topic_path(topic) + "/open-transactions", "none", params=params)
+            yield from map(partial(parse, OpenTransaction), page["transactions"])
+            if not page["has_more"]:
+                return
+            start_partition = page["next_partition"]
 
     def fence_transactional_id(self, transactional_id: str) -> FencedTransaction:
         """Abort the open transaction of an id of any principal, fence its producer, and leave the id without a

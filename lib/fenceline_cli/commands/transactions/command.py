@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fenceline.answers import to_json
 from fenceline_cli import units
 from fenceline_cli.commands.transactions import run
 from fenceline_cli.commands.transactions.stuck_transactions import Hanging, find_hanging
@@ -31,7 +32,7 @@ from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_ro
 
 if TYPE_CHECKING:
     from fenceline.client import Client
-    from fenceline.model.transaction import OnceMark, ShownProducerState, Transaction
+    from fenceline.model.transaction import OnceMark, OpenTransaction, ShownProducerState, Transaction
 
 
 app = typer.Typer(
@@ -39,8 +40,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="List, describe and end transactions, and run a command in transactions.\n\n"
     "Readers with read_committed wait at last_stable_offset ('fenceline offsets') until the transaction that is open "
-    "there ends. 'fenceline producers describe' shows its producer_id. 'list --producer-id' then shows its "
-    "transactional id, and 'fence' ends it at once. If it hangs, 'find-hanging' shows it, and 'abort' ends it.\n\n"
+    "there ends. 'open' shows it with its transactional id, and 'fence' ends it at once. If it hangs, 'find-hanging' "
+    "shows it, too, and 'abort' ends it.\n\n"
     "With AWS credentials a transactional id belongs to the role or user that made it. 'list --operator' and "
     "'fence --operator' reach the ids of others, and 'find-hanging' and 'abort' always do. They need leave for "
     "/v1/operator/*, which operators have.",
@@ -59,6 +60,9 @@ TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="The transact
 
 COLUMNS = (
     "transactional_id", "state", "producer_id", "producer_epoch", "timeout", "started_at", "partitions", "groups",
+)  # fmt: skip
+OPEN_COLUMNS = (
+    "partition", "producer_id", "producer_epoch", "start_offset", "since", "transactional_id", "is_hanging",
 )  # fmt: skip
 HANGING_COLUMNS = (
     "topic", "partition", "producer_id", "producer_epoch", "start_offset", "last_append", "transactional_id", "why",
@@ -181,6 +185,26 @@ def _what_became_of(before: Transaction) -> str:
     if before.state == states.PREPARE_ABORT:
         return "its transaction was decided before, and is aborted"
     return "it had no open transaction"
+
+
+@app.command("open", epilog="Example: fenceline txn open orders")
+def list_open(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
+    """List the transactions that are open in the partitions of a topic. This only looks, and ends nothing.
+
+    Readers with read_committed wait at the first start_offset of a partition. One that is_hanging is open although no
+    transactional id can end it: 'fenceline txn abort' ends it.
+    """
+    with connect(url) as client:
+        found = list(client.open_transactions(topic))
+    if as_json:
+        print_json([to_json(one) for one in found])
+        return
+    print_rows(OPEN_COLUMNS, [_open_row(one) for one in found])
+
+
+def _open_row(one: OpenTransaction) -> tuple[object, ...]:
+    what = (one.transactional_id or "", str(one.is_hanging).lower())
+    return one.partition, *map(str, one.pair), one.start_offset, utc(one.since), *what
 
 
 def _counted(many: Sized, what: str) -> str:
