@@ -119,3 +119,17 @@ export const offsets = (/** @type {string} */ name, /** @type {AbortSignal} */ s
 export const offsetsAt = (/** @type {string} */ name, /** @type {number} */ timestamp, /** @type {AbortSignal} */ signal) => offsets(name, signal, { timestamp });
 export const records = (/** @type {string} */ name, /** @type {number} */ p, /** @type {any} */ query, /** @type {AbortSignal} */ signal) =>
   get(`${topicPath(name)}/partitions/${p}/records`, query, signal);
+
+/**
+ * What is open in partitions [first, end) of a topic, by partition and by first offset.
+ * @param {string} name @param {number} first @param {number} end @param {AbortSignal} signal
+ */
+export async function openTransactions(name, first, end, signal) {
+  const found = [];
+  for (let at = first; at < end; ) {
+    const page = await get(`${topicPath(name)}/open-transactions`, { start_partition: at, limit: Math.min(100, end - at) }, signal);
+    found.push(...page.transactions);
+    at = page.has_more ? page.next_partition : end;
+  }
+  return found.filter((t) => t.partition < end);
+}

@@ -98,6 +98,22 @@ export function Nothing({ title, children }) {
 
 export const Bone = (/** @type {{w: number}} */ { w }) => html`<span class="bone" style=${{ width: `${w}px` }}></span>`;
 
+/**
+ * The columns of a table: name, width ("" takes what is left), and "number", "wide" (hidden on narrow pages) or both.
+ * @param {{of: ([string, string, string?]|false)[]}} props
+ */
+export function Columns({ of }) {
+  const all = /** @type {[string, string, string?][]} */ (of.filter(Boolean));
+  return html`<colgroup>${all.map(([, width, kind]) => html`<col class=${kind?.includes("wide") ? "wide" : undefined} style=${{ width }} />`)}</colgroup>
+    <thead><tr>${all.map(([name, , kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>`;
+}
+
+const NARROW = matchMedia("(max-width: 760px)");
+const narrow = signal(NARROW.matches);
+NARROW.addEventListener("change", () => (narrow.value = NARROW.matches));
+/** Whether the page is so narrow that "wide" columns are hidden: a cell over all columns must know how many there are. */
+export const isNarrow = () => narrow.value;
+
 /** Rows of a table that is not there yet. @param {{widths: number[], isLate?: boolean}} props */
 export const Bones = ({ widths, isLate }) => html`${[0, 1, 2, 3].map(() => html`<tr class="loading">${widths.map((w) => html`<td><${Bone} w=${w} /></td>`)}</tr>`)}
   ${isLate ? html`<tr><td colspan=${widths.length} class="muted" role="status">The service has not answered for ten seconds. The page goes on waiting.</td></tr>` : null}`;
@@ -151,5 +167,5 @@ export function Question({ title, action, name, run, close, children, isBad = fa
     ${name !== undefined && html`<label class="field">Type <b class="mono">${visible(name)}</b> to confirm<input class="input" value=${typed.value} autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ e) => (typed.value = e.target.value)} /></label>`}
     <${Trouble} error=${error.value} />
     <div class="actions"><button type="button" class="button" onClick=${close}>Cancel</button>
-      <button class=${`button ${isBad ? "bad" : "main"}`} disabled=${isBusy.value || (name !== undefined && typed.value !== name)}>${action}</button></div></form></dialog>`;
+      <button class=${`button ${isBad ? "bad" : "main"}`} disabled=${isBusy.value || (name !== undefined && typed.value !== name && typed.value !== visible(name))}>${action}</button></div></form></dialog>`;
 }

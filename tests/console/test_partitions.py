@@ -1,0 +1,129 @@
+"""A topic's partitions: where each starts and ends, what readers wait for, its segments, and whether they are whole."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.asking import append, ask, begin, end
+from tests.console.conftest import axe_finds, overflow
+
+
+@pytest.fixture(scope="module")
+def orders(url):
+    """Four partitions: one with 120 segments, one that was trimmed, one with an aborted transaction and an open one."""
+    ask(url, "POST", "/topics", {"name": "orders", "partitions": 4})
+    for n in range(120):
+        append(url, "orders", 0, [f"{n}a", f"{n}b"])
+    append(url, "orders", 1, ["a"] * 10)
+    append(url, "orders", 1, ["b"] * 10)
+    ask(url, "POST", "/topics/orders/partitions/1/trim", {"before_offset": 12})
+    pair = begin(url, "aborted", ("orders", 2))
+    end(url, "aborted", pair, "abort")
+    begin(url, "billing-0", ("orders", 2))
+    append(url, "orders", 2, ["behind"])
+
+
+def row(page, partition):
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=f"{partition}, show its segments"))
+
+
+def segments(page, partition):
+    return page.get_by_role("region", name=f"Partition {partition}")
+
+
+def test_each_partition_says_what_it_keeps_and_what_readers_wait_for(look, orders):
+    page = look.at("topics/orders/partitions")
+    expect(row(page, 0)).to_contain_text(re.compile("0240to the end240.*ago|just now"))
+    expect(row(page, 1)).to_contain_text(re.compile("1220to the end8"))
+    expect(row(page, 2)).to_contain_text("wait at 4for billing-0")
+    expect(row(page, 3)).to_contain_text("nothing kept")
+    row(page, 2).get_by_role("link", name="for billing-0").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Transactions")
+
+
+def test_a_partition_that_is_chosen_shows_its_segments_by_pages(look, orders, url):
+    page = look.at("topics/orders/partitions")
+    row(page, 0).get_by_role("link", name="0, show").click()
+    expect(page).to_have_url(f"{url}/console/topics/orders/partitions?p=0")
+    expect(segments(page, 0).locator("tbody tr")).to_have_count(50)
+    segments(page, 0).get_by_role("link", name="Next").click()
+    expect(page).to_have_url(f"{url}/console/topics/orders/partitions?p=0&offset=100")
+    expect(segments(page, 0)).to_contain_text("50 segments, offsets 100 to 200")
+    page.reload()
+    expect(segments(page, 0)).to_contain_text("50 segments, offsets 100 to 200")
+    page.get_by_label("From offset").fill("231")
+    page.keyboard.press("Enter")
+    expect(segments(page, 0).locator("tbody tr")).to_have_count(5)
+    segments(page, 0).get_by_role("link", name="230, show its messages").click()
+    expect(page).to_have_url(f"{url}/console/topics/orders?p=0&from=230")
+
+
+def test_a_segment_says_what_was_aborted_in_it_and_is_downloaded(look, orders, url):
+    page = look.at("topics/orders/partitions?p=2")
+    expect(segments(page, 2).get_by_role("row").nth(1)).to_contain_text(re.compile("0 to 3 of producer [0-9]+"))
+    with page.expect_download() as download:
+        segments(page, 2).get_by_role("link", name="Download the segment from 0").click()
+    assert download.value.suggested_filename == "orders-2-0.segment"
+    first = ask(url, "GET", "/topics/orders/partitions/2/segments")["segments"][0]
+    assert download.value.path().stat().st_size == first["bytes"]
+
+
+def test_an_offset_outside_of_the_log_says_so_and_leads_back(look, orders):
+    look.may_fail = True
+    page = look.at("topics/orders/partitions?p=1&offset=5")
+    expect(page.get_by_role("alert")).to_contain_text("OFFSET_OUT_OF_RANGE")
+    segments(page, 1).get_by_role("link", name="Show the first segments").click()
+    expect(segments(page, 1)).to_contain_text("1 segment, offsets 10 to 20")
+    expect(segments(page, 1).get_by_role("link", name="10, show its messages")).to_have_attribute(
+        "href", "/console/topics/orders?p=1&from=12"
+    )
+
+
+def test_an_empty_partition_says_what_fills_it(look, orders):
+    page = look.at("topics/orders/partitions?p=3")
+    expect(segments(page, 3)).to_contain_text("echo book | fenceline produce orders --partition 3")
+
+
+def test_a_thousand_partitions_are_paged_and_freeze_nothing(look, url):
+    ask(url, "POST", "/topics", {"name": "wide", "partitions": 1000})
+    page = look.page()
+    page.add_init_script(
+        "window.longest = 0; new PerformanceObserver((list) => { for (const task of list.getEntries()) "
+        "window.longest = Math.max(window.longest, task.duration); }).observe({ type: 'longtask', buffered: true });"
+    )
+    page.goto("/console/topics/wide/partitions?p=400")
+    expect(segments(page, 400)).to_contain_text("No segment is kept here")
+    parts = page.get_by_role("region", name="Partitions")
+    expect(parts.locator("tbody tr")).to_have_count(50)
+    expect(parts).to_contain_text("400 to 449, of 1,000 partitions")
+    parts.get_by_role("link", name="Next").click()
+    expect(row(page, 450)).to_be_visible()
+    longest = page.evaluate("window.longest")
+    print(f"longest task with 1,000 partitions: {longest:.0f} ms")
+    assert longest < 1000
+
+
+def test_a_refusal_of_what_is_open_leaves_the_rest(look, orders):
+    look.may_fail = True
+    problem = {"code": "NOT_AUTHORIZED", "detail": "not this path", "status": 403}
+    page = look.page()
+    page.route("**/open-transactions?*", lambda route: route.fulfill(status=403, json=problem))
+    page.goto("/console/topics/orders/partitions?p=0")
+    expect(page.get_by_role("alert")).to_contain_text("NOT_AUTHORIZED")
+    expect(row(page, 2)).to_contain_text("wait at 4")
+    expect(segments(page, 0).locator("tbody tr")).to_have_count(50)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(look, orders, scheme):
+    page = look.at("topics/orders/partitions?p=2", scheme=scheme)
+    expect(segments(page, 2)).to_contain_text("4 segments")
+    expect(row(page, 2)).to_contain_text("billing-0")
+    assert axe_finds(page) == ""
+
+
+def test_a_narrow_window_is_not_overflowed(look, orders):
+    page = look.at("topics/orders/partitions?p=2", width=420)
+    expect(segments(page, 2)).to_contain_text("4 segments")
+    assert overflow(page) <= 0
