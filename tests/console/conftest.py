@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from fenceline.client import Client
 from fenceline_cli.dev_server.process import ServerProcess
@@ -16,6 +16,7 @@ from tests.support.browser import Heard, axe_finds, launched, overflow
 __all__ = ["Looker", "axe_finds", "overflow"]  # what tests of a page take from here
 
 HERE = Path(__file__).parent
+expect.set_options(timeout=30_000)  # far longer than a slow machine needs: a test waits only until the thing is there
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
