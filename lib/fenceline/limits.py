@@ -61,7 +61,7 @@ UNPACKED_PLACES_MAX = 64  # remembered of one batch: places at which pages ended
 SEGMENT_ENDS_MAX = 20_000  # ends of transactions remembered of the segments that readers passed last, in 3 MB
 SEGMENT_CACHED_BYTES = 4_096  # counted for a cached segment beside its body: what Python needs for the smallest
 PAGE_SEGMENTS_MAX = 512  # read for one page
-CUT_PAGE_BYTES_MAX = 32 * MIB  # stored bytes, and bytes of records, gone through for one page of cut values
+CUT_PAGE_BYTES_MAX = 32 * MIB  # stored bytes, and bytes cut from values, gone through for one page of cut values
 INDEX_SEGMENTS_MAX = 20_000  # places remembered for each partition
 INDEX_METADATA_MAX = 1_000  # segments' metadata remembered for each partition
 INDEX_OWN_RECORDS_MAX = 8  # offsets of each partition with the number of own records, or the chain value, below them
@@ -127,6 +127,8 @@ COMPACTION_TRAIL_MS = 300_000  # between two horizons that the head's trail reme
 # Verify
 VERIFY_RANGE_SEGMENTS = 256  # checked at once by one thread or process, then folded in order
 VERIFY_RANGE_BYTES = 32 * MIB
+VERIFY_PAGE_SEGMENTS_MAX = 100  # checked in one request, which ends at VERIFY_RANGE_BYTES, too
+VERIFY_PAGE_MS = 8_000  # after which one request checks no further segments
 VERIFY_OFFERS_MAX = 500_000  # remembered at once, in 60 MB: each is listed in one segment only
 
 # Sessions and exclusive access

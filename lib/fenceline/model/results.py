@@ -131,6 +131,42 @@ class SegmentList(Bounded):
     ] = ""
 
 
+@Titled("Finding", "Something in a log that is not as it should be.")
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in a log that is not as it should be.
+
+    Attributes:
+        key: The object's name, or the name of the one that is missing.
+        offset: The first offset that is concerned.
+        what: What is wrong, and the remedy.
+    """
+
+    key: Annotated[str, "The object's name, or the name of the one that is missing."]
+    offset: Annotated[Offset, "The first offset that is concerned."]
+    what: str
+
+
+@Titled("VerifiedSegments", "The result of a check of some segments.")
+@dataclass(frozen=True, slots=True)
+class VerifiedSegments:
+    """The result of a check of some segments.
+
+    Attributes:
+        position: Where to go on.
+        segments: How many segments were checked.
+        records: How many data records the whole ones among them hold.
+        findings: What is not as it should be; none if all is well.
+        has_more: Whether the log goes on after these segments.
+    """
+
+    position: Annotated[Offset, "Where to go on."]
+    segments: Annotated[int, "How many segments were checked."]
+    records: Annotated[int, "How many data records the whole ones among them hold."]
+    findings: Sequence[Finding]
+    has_more: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerRef:
     """The producer of a JSON batch that is sent idempotently, and the batch's sequence (KIP-98).

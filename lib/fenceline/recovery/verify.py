@@ -25,9 +25,9 @@ from fenceline.log.context import Context
 from fenceline.log.replay import Replay, begin, newest_state
 from fenceline.log.state import PartitionState
 from fenceline.model.topic import Topic
-from fenceline.ports import NotFound, Unavailable
+from fenceline.ports import Unavailable
 from fenceline.recovery.transaction_findings import findings
-from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
+from fenceline.recovery.verify_ranges import Checked, Range, check_range, is_unlisted, ranges
 
 # Checks each range, in order, a few at a time.
 CheckRanges: TypeAlias = Callable[[Iterator[Range]], Iterable[Checked]]
@@ -104,7 +104,7 @@ def verify_partition(
             if checked.problem:
                 if checked.broken_base is not None:
                     base = checked.broken_base
-                    if _is_unlisted(context, topic, partition, replay.state.next_offset, base):
+                    if is_unlisted(context, topic.topic_id, partition, replay.state.next_offset, base):
                         break
                     replay.check_next(base)  # first, because a missing segment explains the range's own problem
                 raise CorruptLogError(checked.problem)
@@ -155,21 +155,6 @@ def _with_findings(context: Context, topic: Topic, found: Verified, replay: Repl
         return replace(found, findings=findings(context, topic, found.partition, replay))
     except CorruptLogError as error:  # in a segment that was appended meanwhile
         return replace(found, broken_at=replay.state.next_offset, problem=error.detail)
-
-
-def _is_unlisted(context: Context, topic: Topic, partition: int, offset: int, base: int) -> bool:
-    """Return True if there is a segment at ``offset`` that the listing lacked before ``base``.
-
-    The segment was appended meanwhile: a listing made during appends may show a key and not the one before it, but it
-    shows every segment that existed when it began.
-    """
-    if offset >= base:
-        return False
-    try:
-        context.objects.get(keys.segment_key(topic.topic_id, partition, offset), 0, 1)
-    except NotFound:
-        return False
-    return True
 
 
 def _check_claims(claims: list[_Outline], replay: Replay) -> None:

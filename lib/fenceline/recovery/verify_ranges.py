@@ -21,7 +21,7 @@ from fenceline.format.batch import BatchHeader
 from fenceline.format.segment import Segment, corrupt
 from fenceline.log.context import Context
 from fenceline.log.replay import fetched
-from fenceline.ports import NotFound, ObjectSummary
+from fenceline.ports import Damaged, NotFound, ObjectSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Range:
     """Some segments that follow each other in the listing, with the source of the chain value below them."""
 
     lines: Sequence[ObjectSummary]
-    chain: str = ""
+    chain: str | None = ""  # None: it is not known, and the first segment may have any
     before: str | None = None  # the key of the segment that carries the chain value, where it is not known
 
 
@@ -76,11 +76,11 @@ def check_range(context: Context, range_: Range) -> Checked:
     """
     segments: list[Segment] = []
     try:
-        chain = range_.chain if range_.before is None else _chain_of(context, range_.before)
-        lines = list(takewhile(_is_segment, range_.lines))
+        chain = range_.chain if range_.before is None else chain_of(context, range_.before)
+        lines = list(takewhile(is_segment, range_.lines))
         for line, segment in fetched(context, lines):
             _check_segment(line, segment)
-            if not segment.metadata.follows(chain, segment.body):
+            if chain is not None and not segment.metadata.follows(chain, segment.body):
                 what = "its chain value does not follow from its body and the chain"
                 raise corrupt(line.key, segment.base_offset, what)
             chain = segment.metadata.chain
@@ -94,19 +94,38 @@ def check_range(context: Context, range_: Range) -> Checked:
     return Checked(segments)
 
 
-def _is_segment(line: ObjectSummary) -> bool:
+def is_segment(line: ObjectSummary) -> bool:
+    """Return True if the object's name is a segment's."""
     try:
         return line.key == keys.segment_key(*keys.parse_segment_key(line.key))
     except ValueError:
         return False
 
 
-def _chain_of(context: Context, key: str) -> str:
-    """Return the chain value of the segment before the range. If that segment is damaged, its own range reports it."""
+def chain_of(context: Context, key: str) -> str | None:
+    """Return the chain value of the segment before a range; ``None`` if it has none.
+
+    If that segment is damaged, its own range reports it.
+    """
     try:
-        return context.objects.get(key, 0, 1).metadata.get("chain", "")
+        return context.objects.get(key, 0, 1).metadata.get("chain")
+    except (NotFound, Damaged):
+        return None
+
+
+def is_unlisted(context: Context, topic_id: str, partition: int, offset: int, base: int) -> bool:
+    """Return True if there is a segment at ``offset`` that the listing lacked before ``base``.
+
+    The segment was appended meanwhile: a listing made during appends may show a key and not the one before it, but it
+    shows every segment that existed when it began.
+    """
+    if offset >= base:
+        return False
+    try:
+        context.objects.get(keys.segment_key(topic_id, partition, offset), 0, 1)
     except NotFound:
-        return ""
+        return False
+    return True
 
 
 def _outline(segment: Segment) -> Segment:

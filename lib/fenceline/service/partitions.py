@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fenceline.log.checkpoint_items import CompactedView
     from fenceline.log.tail import Tail
     from fenceline.model.requests import ReadRequest
-    from fenceline.model.results import BatchPage, Offsets, Page, PartitionList, SegmentList
+    from fenceline.model.results import BatchPage, Offsets, Page, PartitionList, SegmentList, VerifiedSegments
     from fenceline.model.transaction import ShownProducerState
     from fenceline.read.reader import PartitionReader
 
@@ -155,6 +155,14 @@ class PartitionRequests:
             return segments
 
         return self._resolver.with_partition(topic, partition, listed)
+
+    def verify(
+        self, topic: str, partition: int, *, offset: int | None = None, limit: int = limits.VERIFY_PAGE_SEGMENTS_MAX
+    ) -> VerifiedSegments:
+        """Check segments from the one that holds ``offset`` on, or from the log start on; see ``verify_page``."""
+        from fenceline.recovery.verify_page import verify_page
+
+        return self._resolver.with_partition(topic, partition, lambda found: verify_page(found, offset, limit))
 
     def producer_states(
         self, topic: str, partition: int, *, start_after: int = -1, limit: int = limits.PRODUCER_STATES_MAX

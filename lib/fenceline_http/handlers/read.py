@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SegmentsQuery,
         TopicOffsets,
         TopicOffsetsForTime,
+        VerifyQuery,
     )
     from fenceline_http.request import Request
 
@@ -207,6 +208,11 @@ def _segment(base_url: str, entry: SegmentEntry) -> dict[str, Any]:
     if entry.url.startswith("/"):
         shown["url"] = base_url + entry.url
     return shown
+
+
+def verify(request: Request, wanted: VerifyQuery) -> Response:
+    found = request.log.partitions.verify(*request.partition, offset=wanted.offset, limit=wanted.limit)
+    return responses.json(found)
 
 
 def producer_states(request: Request, wanted: ProducerStates) -> Response:

@@ -9,7 +9,7 @@ from fenceline import limits
 from fenceline.answers import INLINE, Stated, Titled
 from fenceline.errors import InvalidRequestError
 from fenceline.model.kinds import GroupName, Offset, PartitionNumber, Timestamp
-from fenceline.model.results import Bounds, Offsets, SegmentEntry, SegmentList
+from fenceline.model.results import Bounds, Finding, Offsets, SegmentEntry, SegmentList, VerifiedSegments
 from fenceline.model.transaction import ShownProducerState
 from fenceline_http.json_schema import of_type, words
 from fenceline_http.operations import poll
@@ -165,6 +165,20 @@ class SegmentsQuery(Query):
     origin: str | None = optional(
         TEXT.shown({"type": "string", "minLength": 1}),
         "Only the segments of one region's records: `own`, or the name of a region. `position` is then where to go on.",
+    )
+
+
+class VerifyQuery(Query):
+    """Segments to check."""
+
+    offset: int | None = optional(
+        integer(),
+        "Start with the segment that holds this offset; the default is the log start, and no lower offset counts.",
+    )
+    limit: int = optional(
+        size(limits.VERIFY_PAGE_SEGMENTS_MAX, limits.VERIFY_PAGE_SEGMENTS_MAX),
+        "The most segments to check.",
+        default=limits.VERIFY_PAGE_SEGMENTS_MAX,
     )
 
 
@@ -343,6 +357,28 @@ ROUTES = (
             )
         },
         codes=(*KNOWN, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE", "NOT_AUTHORIZED"),
+        query={"offset": 0},
+    ),
+    Route(
+        "GET",
+        f"{PARTITION}/verify",
+        "read.verify",
+        operation="verifySegments",
+        tag="Records",
+        summary="Check segments",
+        description="Checks up to 100 stored segments: CRCs, records, the chain, and that no segment is missing. "
+        "Damage is a finding, and no error. Go on at `position` while `has_more` is true.",
+        takes=VerifyQuery,
+        answers={
+            200: VerifiedSegments(
+                1,
+                1,
+                1,
+                [Finding("log/…/0.log", 0, "a stored segment is damaged: a batch does not match its CRC")],
+                False,
+            )
+        },
+        codes=(*KNOWN, *STORES, "OFFSET_OUT_OF_RANGE"),
         query={"offset": 0},
     ),
     Route(

@@ -497,6 +497,18 @@ def test_a_page_has_its_batches_where_they_were_asked_for():
     assert [request.url.params.get("batches") for request in seen] == ["true", None]
 
 
+def test_a_check_of_segments_has_its_findings():
+    finding = {"key": "log/0.log", "offset": 4, "what": "damaged"}
+    answer = {"position": 9, "segments": 3, "records": 5, "findings": [finding], "has_more": True}
+    client, seen = client_of(httpx.Response(200, json=answer))
+
+    found = client.verify("t", 1, offset=4, limit=3)
+
+    assert (found.position, found.segments, found.records, found.has_more) == (9, 3, 5, True)
+    assert [(one.key, one.offset, one.what) for one in found.findings] == [("log/0.log", 4, "damaged")]
+    assert seen[0].url.raw_path.decode() == "/v1/topics/t/partitions/1/verify?offset=4&limit=3"
+
+
 def test_every_answer_with_offsets_has_them_by_their_names():
     """The contract names them beside the rest of the answer, and so does each type."""
     offsets = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}

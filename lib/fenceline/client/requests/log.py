@@ -31,6 +31,7 @@ from fenceline.model.results import (
     ProducerRef,
     SegmentList,
     SessionRef,
+    VerifiedSegments,
 )
 from fenceline.model.topic import ListedTopic, Topic
 from fenceline.model.topic_config import ConfigValue
@@ -386,6 +387,30 @@ class LogRequests(Requests):
         """
         params = {"offset": offset, "limit": limit, "origin": origin}
         return types.segments_of(self._call("GET", topic_path(topic, partition) + "/segments", "none", params=params))
+
+    def verify(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int | None = None,
+        limit: int = limits.VERIFY_PAGE_SEGMENTS_MAX,
+    ) -> VerifiedSegments:
+        """Have the service check up to ``limit`` segments, 100 at most, from the one that holds ``offset`` on.
+
+        What is damaged is among the ``findings``. Go on at ``position`` while ``has_more`` is true. The command
+        ``fenceline verify`` checks more: the counters, the items and the transactions, too.
+
+        Args:
+            offset: ``None`` is the log start.
+
+        Raises:
+            OffsetOutOfRangeError: The log ends below ``offset``.
+        """
+        params = {"offset": offset, "limit": limit}
+        return parse(
+            VerifiedSegments, self._call("GET", topic_path(topic, partition) + "/verify", "none", params=params)
+        )
 
     def trim(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete every record below ``before_offset`` from the log, and return the log start offset."""
