@@ -19,6 +19,7 @@ from fenceline_cli.output import ErrorsAsLines
 # A command's name, its module in `commands`, and its line of help.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "dev": ("dev", "Serve the whole HTTP API on this machine."),
+    "console": ("console", "Serve the console here, in front of a service elsewhere."),
     # Commands that speak to a service, at --url.
     "topic": ("topics.command", "Create, list, describe, alter and delete topics."),
     "produce": ("produce.command", "Append a record for each line."),

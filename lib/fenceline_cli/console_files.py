@@ -9,6 +9,7 @@ Not here: what was used (``usage.json``), which each of the two servers knows in
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from fenceline_console import PREFIX
 from fenceline_http import responses
 from fenceline_http.media_types import JSON_TYPE
 from fenceline_http.responses import Response
+
+_OF_REGION = re.compile(f"{PREFIX}/regions/[^/]+/v1(/|$)")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,11 @@ class About:
 def is_console(path: str) -> bool:
     """Return whether a path is the console's."""
     return path == PREFIX or path.startswith(f"{PREFIX}/")
+
+
+def is_page(path: str) -> bool:
+    """Return whether a path shows the console's page or a file of it, and leads to no service behind it."""
+    return is_console(path) and not _OF_REGION.match(path)
 
 
 def answer(

@@ -44,6 +44,11 @@ def region_name(text: str) -> str:
     return text
 
 
+def is_of_aws(region: str) -> bool:
+    """Return whether a region's name has the form of AWS's own."""
+    return _OF_AWS.fullmatch(region) is not None
+
+
 def names(text: str | None) -> str | None:
     """Check a list of regions.
 
@@ -86,7 +91,7 @@ def connect_to(named: RegionUrl, **given: Any) -> Client:
     If requests are signed, those to the client's region are signed for the region of AWS of the same name. Where AWS
     has no region of that name, the option --region says for which one they are signed.
     """
-    if signing_region.get() is not None and _OF_AWS.fullmatch(named.region):
+    if signing_region.get() is not None and is_of_aws(named.region):
         given["region"] = named.region
     return connect(named.url, **given)
 

@@ -19,9 +19,10 @@ The document is ::
      "error": null}
 
 ``requests``, ``refusals`` and ``stores`` come with the most first. An operation is that of the OpenAPI document, and
-null for a path that is no route. ``held`` are the requests that asked to be held back, which are in ``count``, and not
-in ``p50_ms`` and ``p99_ms``. Any of ``requests``, ``refusals``, ``log``, ``stores`` and ``dollars`` is null where it is
-not known, and so are the times. ``error`` is null, or ``{"code", "detail"}`` for what could not be had.
+null for a path that is no route. CloudWatch knows two: ``*``, which is all together, and ``appends``. ``held`` are the
+requests that asked to be held back, which are in ``count``, and not in ``p50_ms`` and ``p99_ms``. Any of ``requests``,
+``refusals``, ``log``, ``stores`` and ``dollars`` is null where it is not known, and so are the times and the numbers of
+workers. ``error`` is null, or ``{"code", "detail"}`` for what could not be had.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ def document(counts: Counts, **about: Any) -> dict[str, Any]:
     return {
         **about,
         "requests": _requests(counts),
-        "refusals": _listed("code", _below(counts, "refusals/")),
+        "refusals": listed("code", _below(counts, "refusals/")),
         "log": {name: counts[f"log/{name}"] for name in named},
-        "stores": _listed("call", stores),
+        "stores": listed("call", stores),
         "dollars": dollars(
             [
                 ("API Gateway requests", counts["charged/api"], prices.API_REQUEST),
@@ -84,6 +85,20 @@ def document(counts: Counts, **about: Any) -> dict[str, Any]:
                 ("DynamoDB read units", counts["charged/read"], prices.DYNAMODB_READ_UNIT),
             ]
         ),
+    }
+
+
+def unknown(region: str, code: str, detail: str, *, source: str = "server") -> dict[str, Any]:
+    """Return the document of which nothing is known, and why."""
+    nothing = dict.fromkeys(
+        ("since", "until", "workers", "counted_workers", "requests", "refusals", "log", "stores", "dollars")
+    )
+    return {
+        "source": source,
+        "region": region,
+        **nothing,
+        "notes": [],
+        "error": {"code": code, "detail": detail},
     }
 
 
@@ -120,6 +135,7 @@ def _below(counts: Counts, prefix: str) -> dict[str, int]:
     return {key.removeprefix(prefix): count for key, count in counts.items() if key.startswith(prefix)}
 
 
-def _listed(member: str, found: Mapping[str, int]) -> list[dict[str, Any]]:
+def listed(member: str, found: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return counts by name as a list, the most first."""
     ordered = sorted(found.items(), key=lambda one: (-one[1], one[0]))
     return [{member: name, "count": count} for name, count in ordered]

@@ -189,7 +189,7 @@ def _opens_console(scope: Mapping[str, Any]) -> bool:
     """Return True if a browser goes to the console with a whole window: a frame or a script of a page never does."""
     return (
         scope["method"] == "GET"
-        and console_files.is_console(scope.get("raw_path", b"").decode("latin-1"))
+        and console_files.is_page(scope.get("raw_path", b"").decode("latin-1"))
         and _values(scope, b"sec-fetch-mode") == [b"navigate"]
         and _values(scope, b"sec-fetch-dest") == [b"document"]
     )

@@ -2,12 +2,12 @@
 // Requests to the service that is looked at. Rule: nothing else in the console calls fetch.
 import { signal } from "./vendor/signals.mjs";
 
-/** What a request was refused with, or that nothing answered (status 0). */
+/** What a request was refused with, or that nothing answered (status 0): neither this origin, nor the service behind its proxy. */
 export class Problem extends Error {
-  /** @param {number} status @param {any} body */
+  /** @param {number} status @param {any} body a problem document, or what a gateway says in its place */
   constructor(status, body) {
-    super(body?.detail ?? `the service answered ${status}`);
-    this.status = status;
+    super(body?.detail ?? `the service answered ${status}${body?.message ? `: ${body.message}` : ""}`);
+    this.status = body?.code === "UNREACHABLE" ? 0 : status;
     this.code = body?.code ?? (status ? `HTTP ${status}` : "UNREACHABLE");
   }
 }

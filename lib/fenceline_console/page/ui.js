@@ -87,7 +87,7 @@ export function Trouble({ error, again }) {
   return html`<div class="problem" role="alert"><div>${error.status === 0
     ? html`<strong>The service does not answer.</strong> What is shown is from before. This page goes on by itself when the service is back.`
     : html`<strong>${error.code ?? error.name}</strong> ${visible(error.message)}`}
-    ${error.code && error.status && !error.code.startsWith("HTTP") ? html` <a href=${`/docs/errors#${error.code}`} target="_blank" rel="noreferrer">What to do</a>` : null}</div><span class="spacer"></span>
+    ${error.code && error.status && !error.code.startsWith("HTTP") ? html` <a href=${`/docs/errors#${error.code.toLowerCase()}`} target="_blank" rel="noreferrer">What to do</a>` : null}</div><span class="spacer"></span>
     ${again ? html`<button class="button" onClick=${again}>Try again</button>` : null}</div>`;
 }
 

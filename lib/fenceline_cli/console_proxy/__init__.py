@@ -1,0 +1,1 @@
+"""``fenceline console``: the console on this machine, in front of services elsewhere, whose requests it signs."""
