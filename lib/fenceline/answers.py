@@ -72,6 +72,13 @@ class OneOf:
         self.words = words
 
 
+class Default:
+    """The value that is in force where a member is not given. The member itself is then absent."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 class Keys:
     """The keys that a mapping may have, each with the type of its value. Only the document calls the function."""
 

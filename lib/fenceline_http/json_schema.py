@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from fenceline import limits
-from fenceline.answers import Keys, OneOf, Shape, Stated, Titled, Whole, is_declared, members_of
+from fenceline.answers import Default, Keys, OneOf, Shape, Stated, Titled, Whole, is_declared, members_of
 
 Schema = dict[str, Any]
 
@@ -107,6 +107,9 @@ def _of_shape(shape: Shape, *, is_null_shown: bool = True) -> Schema:
         schema = Named(title.name, schema, title.description)
     if shape.is_nullable and is_null_shown:
         schema = TEXT_OR_NULL if schema == STRING else nullable(schema)
+    default = shape.mark(Default)
+    if default is not None:
+        schema = {**schema, "default": default.value}
     return described(schema, shape.mark(str) or "")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from fenceline import errors
 from fenceline.format import keys
+from fenceline.model.topic_config import NAMES
 from fenceline.ports import Put
 from fenceline_http import docs_page, openapi
 from fenceline_http.routes import ROUTES
@@ -289,3 +290,14 @@ def test_parameters_keep_their_order_since_a_generated_client_may_take_them_by_p
 ) -> None:
     names = [parameter.get("name") for parameter in DOCUMENT["paths"][path]["get"]["parameters"]]
     assert names[-len(last) :] == last
+
+
+def test_each_setting_of_a_topic_says_what_it_is_and_what_counts_without_it() -> None:
+    """The defaults are of answers alone: a generated client might send those of a request."""
+    schemas = DOCUMENT["components"]["schemas"]
+    shown, sent = schemas["Config"]["properties"], schemas["ConfigChange"]["properties"]
+    assert list(shown) == list(sent) == list(NAMES)
+    for name, spec in NAMES.items():
+        assert (shown[name]["default"], shown[name]["description"]) == (spec.default, spec.what), name
+        assert sent[name]["description"] == spec.what, name
+        assert "default" not in str(sent[name].keys()), name

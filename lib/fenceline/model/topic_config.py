@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from fenceline import limits
-from fenceline.answers import Keys, OneOf, Titled, Whole
+from fenceline.answers import Default, Keys, OneOf, Titled, Whole
 from fenceline.errors import InvalidRequestError
 
 ConfigValue: TypeAlias = int | str | bool
@@ -23,7 +23,7 @@ class Name:
     """One name: its meaning, the values it takes, and its default.
 
     Attributes:
-        what: Its meaning, in a sentence, for help.
+        what: Its meaning, in a sentence, for help, the reference and the served document.
         unit: What its integers count, if that is ms or bytes.
     """
 
@@ -93,7 +93,7 @@ NAMES: Mapping[str, Name] = {
 Config: TypeAlias = Annotated[
     Mapping[str, ConfigValue],
     Titled("Config", "A topic's settings that were set, by Kafka's names."),
-    Keys(lambda: {name: spec.kind for name, spec in NAMES.items()}),
+    Keys(lambda: {name: Annotated[spec.kind, spec.what, Default(spec.default)] for name, spec in NAMES.items()}),
 ]
 
 DEFAULTS: Mapping[str, Any] = {name: spec.default for name, spec in NAMES.items()}

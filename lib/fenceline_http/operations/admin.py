@@ -11,7 +11,7 @@ from fenceline.answers import Titled
 from fenceline.model.kinds import Offset, PartitionCount, RegionName, TopicName
 from fenceline.model.topic import ListedTopic, Topic
 from fenceline.model.topic_config import NAMES
-from fenceline_http.json_schema import Named, Schema, nullable, of_type
+from fenceline_http.json_schema import Named, Schema, described, nullable, of_type
 from fenceline_http.operations import about, replication
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
 from fenceline_http.request_schema import Body, Members, Nothing, Query, optional, required
@@ -22,7 +22,8 @@ from fenceline_http.value_kinds import FLAG, TEXT, Kind, integer, list_of, refus
 
 
 def _config_change() -> Schema:
-    changes = {name: nullable(of_type(spec.kind)) for name, spec in NAMES.items()}
+    # Without defaults: a generated client might send them, and so set what its caller did not mention.
+    changes = {name: described(nullable(of_type(spec.kind)), spec.what) for name, spec in NAMES.items()}
     return {"type": "object", "properties": changes, "additionalProperties": False}
 
 
