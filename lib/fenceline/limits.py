@@ -52,7 +52,10 @@ LAG_ENTRIES_MAX = 50  # topics with totals, or subscriptions with their backlog,
 LAG_PARTITIONS_MAX = 1_000  # partitions that one such answer looks at
 READER_SEEN_MS = 60_000  # for which the last reader of a cursor is named to another one
 READER_ID_CHARS_MAX = 128
-OFFSETS_MAX = 100  # partitions in one answer of a topic's offsets
+OFFSETS_MAX = 100  # partitions in one answer of a topic's offsets, or of its access
+ACCESS_MARKERS_DEFAULT = 20
+ACCESS_MARKERS_MAX = 100  # in one answer of a partition's history: as many segments are read
+ACCESS_SEGMENTS_LOOKED_AT = 100  # by one such answer, where a marker does not say where the one before it is
 
 SEGMENT_CACHE_BYTES = 32 * MIB
 UNPACKED_CACHE_BYTES = 64 * MIB  # decompressed batches inside which a page ended; the largest batch fits

@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "regions": ("regions", "List, suspend and resume the other regions of a topic."),
     "replication": ("replication", "Show how far regions are with a topic; snapshots and gaps."),
     "failover": ("failover.command", "Move a subscription to another region."),
-    "producers": ("producers", "List a topic's producers, and claim write access (PIP-68)."),
+    "producers": ("producers", "Show who may write to a topic and who could; claim it (PIP-68)."),
     "txn": ("transactions.command", "List, describe and end transactions; run a command in them."),
     "own": ("own", "Own resources, or show their owners."),
     "lock": ("lock.command", "Run a command while holding a lock."),

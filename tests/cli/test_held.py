@@ -218,6 +218,47 @@ def test_a_command_does_not_outlive_a_lease_that_is_not_renewed(start, client, r
 # Where nothing is held: what is shown, and what a refusal says
 
 
+def test_producers_access_shows_each_partitions_holder_queue_and_groups(run, client, topic):
+    owner = client.create_session(client_name="worker-7:311").session_id
+    client.take(owner, {f"{topic}/0": None}, group="billing")
+    with client.producer(topic, access_mode="Exclusive", partitions=[1], producer_name="mine") as producer:
+        client.claim(topic, access_mode="WaitForExclusive", partitions=[1])
+        free, held = json.loads(run("producers", "access", topic, "--json").stdout)
+        rows = [line.split("\t") for line in run("producers", "access", topic).stdout.splitlines()]
+
+        assert (free["holder"], free["owner"], free["waiting"]) == (None, None, 0)
+        assert [(one["group"], one["client_name"], one["session_id"]) for one in free["group_owners"]] == [
+            ("billing", "worker-7:311", owner)
+        ]
+        assert (held["holder"]["session_id"], held["waiting"]) == (producer.claim.session_id, 1)
+        assert rows[1] == ["0", "-1", "Shared", "", "", "", "", "0", "billing"]
+        expires_at, since = rows[2][6], utc(held["holder"]["since"])
+        assert rows[2] == ["1", "0", "Exclusive", "mine", "", since, expires_at, "1", ""]
+        assert rows[0][6:] == ["expires_at", "waiting", "groups"]
+
+
+def test_producers_history_shows_who_could_write_newest_first(run, client, topic):
+    for name in "abc":
+        with client.producer(topic, access_mode="ExclusiveWithFencing", partitions=[1], producer_name=name) as producer:
+            producer.send(value=b"1", partition=1).result()
+    found = json.loads(run("producers", "history", topic, "--json").stdout)
+    assert [(one["partition"], one["producer_name"], one["topic_epoch"], one["records"]) for one in found] == [
+        (1, "c", 2, 1),
+        (1, "b", 1, 1),
+        (1, "a", 0, 1),
+    ]
+    header, row = (
+        line.split("\t")
+        for line in run("producers", "history", topic, "--partition", 1, "--limit", 1).stdout.splitlines()
+    )
+    assert header[:5] == ["partition", "offset", "time", "topic_epoch", "access_mode"]
+    names = ["c", found[0]["client_name"] or "", found[0]["session_id"]]
+    assert row == ["1", str(found[0]["offset"]), utc(found[0]["timestamp"]), "2", "Exclusive", *names, "1"]
+    assert run("producers", "history", topic, "--partition", 0).stdout.count("\n") == 1
+    assert "has no partition 9" in last_line(run("producers", "history", topic, "--partition", 9))
+    assert "limit" in run("producers", "history", topic, "--limit", 0).stderr
+
+
 def test_producers_list_shows_the_holder_and_the_queue(run, client, topic):
     with client.producer(topic, access_mode="Exclusive", partitions=[1], producer_name="mine") as producer:
         waiter = client.claim(topic, access_mode="WaitForExclusive", partitions=[1], producer_name="next")

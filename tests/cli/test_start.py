@@ -109,6 +109,8 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
         ["subscription", "list", "TOPIC"],
         ["producers", "list", "TOPIC"],
         ["producers", "describe", "TOPIC"],
+        ["producers", "access", "TOPIC"],
+        ["producers", "history", "TOPIC"],
         ["txn", "list"],
         ["txn", "find-hanging"],
         ["txn", "once", "an-application"],

@@ -354,6 +354,8 @@ def play_access(s: Session) -> None:
     s.call("GET /v1/own?resource=orders/0&group=billing")
     s.call(f"GET /v1/topics/orders/partitions/0/records?offset=2&group=billing&session_id={one}")
     s.call("POST /v1/own/release", {"session_id": two, "group": "billing", "resources": ["orders/0"]})
+    s.call("GET /v1/topics/orders/access?limit=2")
+    s.call("GET /v1/topics/orders/partitions/0/markers?limit=2")
     for session in (one, two, three):
         s.call(f"POST /v1/sessions/{session}/heartbeat", {})
         s.call(f"GET /v1/sessions/{session}")

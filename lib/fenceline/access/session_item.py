@@ -103,6 +103,10 @@ class SessionItem:
         """Return True if the session has ended for good."""
         return self.state != LIVE
 
+    def id_for(self, principal: str) -> str:
+        """Return the session's id as a principal is shown it: whole if the session is its own."""
+        return self.session_id if self.principal == principal else self.session_id[:8]
+
     def is_lapsed(self, now_ms: int) -> bool:
         """Return True if the lease is over by this clock; a closed or severed session may have a lease left."""
         return now_ms > self.expires_at + limits.LEASE_GRACE_MS

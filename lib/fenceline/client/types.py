@@ -18,7 +18,7 @@ import httpx
 
 from fenceline.answers import Absent, parse
 from fenceline.errors import printable
-from fenceline.model.access import Claim, Hold, Lease, OwnedResource, Ownership, SessionState
+from fenceline.model.access import AccessMarker, AccessState, Claim, Hold, Lease, OwnedResource, Ownership, SessionState
 from fenceline.model.kinds import AccessMode
 from fenceline.model.results import BatchPage, Bounds, Page, PageBatch, ReadRecord, SegmentList
 from fenceline.model.subscription import CommittedOffset, Cursor
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from fenceline.model.region import RegionStatus, ReplicationStatus
 
 __all__ = [
+    "AccessMarker",
     "AccessMode",
+    "AccessState",
     "Claim",
     "CommittedOffset",
     "Coordinator",

@@ -220,6 +220,11 @@ def ownership_item(topic_id: str, partition: int, group: str | None) -> ItemKey:
     return ItemKey(partition_items(topic_id, partition), "own" if group is None else f"own/{group}")
 
 
+def parse_ownership_item(key: ItemKey) -> str | None:
+    """Return the group; ``None`` for write access."""
+    return key.sort.removeprefix("own/") if key.sort != "own" else None
+
+
 def lock_item(group: str | None, resource: str) -> ItemKey:
     """Return the key of the ownership of a string that guards no partition. No group differs from every group."""
     return ItemKey("own" if group is None else f"own/{group}", resource)

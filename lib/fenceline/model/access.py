@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from fenceline import limits
-from fenceline.answers import LEFT_OUT, Absent, After, OneOf, Titled, Whole
+from fenceline.answers import INLINE, LEFT_OUT, Absent, After, OneOf, Titled, Whole
 from fenceline.model.kinds import (
     AccessMode,
     ClientName,
@@ -20,8 +20,10 @@ from fenceline.model.kinds import (
     GroupName,
     LeaseMs,
     Offset,
+    PartitionNumber,
     ProducerName,
     ResourceName,
+    Timestamp,
 )
 
 GRANTED, QUEUED = "granted", "queued"  # stored, too: never rename
@@ -114,3 +116,81 @@ class Ownership:
     client_name: ClientName | None = None  # as that session was named
     since: int | None = None  # when it took the resource
     until: int | None = None  # when its lease is over, unless it is renewed
+
+
+@Titled("AccessMarker", "A marker in the log that says who may write from there on.")
+@dataclass(frozen=True, slots=True)
+class AccessMarker:
+    """An ACCESS marker of a partition's log."""
+
+    offset: Offset
+    timestamp: Timestamp
+    topic_epoch: Epoch
+    access_mode: Annotated[str, OneOf("Exclusive", "Shared")]
+    session_id: str | None  # only its beginning, if the session is another principal's
+    client_name: str | None  # as that session was named
+    producer_name: str | None  # None for an owner, too
+    records: int  # data records between it and the next one, or the end of the look
+
+
+class AccessHistory(NamedTuple):
+    """Some ACCESS markers of a partition, newest first.
+
+    Attributes:
+        go_on_before: Where the next look goes on, if there may be more; also a page without markers may have it.
+    """
+
+    markers: Sequence[AccessMarker]
+    has_more: bool
+    go_on_before: Annotated[int | None, LEFT_OUT] = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessHolder:
+    """The session that has exclusive access to a partition."""
+
+    producer_name: ProducerName | None  # None for an owner
+    client_name: ClientName | None
+    session_id: str  # only its beginning, if the session is another principal's
+    since: int | None
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOwner:
+    """The session that owns a partition, for writing or for a group."""
+
+    client_name: ClientName | None
+    session_id: str  # only its beginning, if the session is another principal's
+    generation: Generation
+    since: int | None
+    until: int  # when its lease is over, unless it is renewed
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOwner:
+    """A group, and the session that owns a partition for it."""
+
+    group: GroupName
+    owner: Annotated[PartitionOwner, INLINE]
+
+
+@Titled("PartitionAccess", "The access to a partition: its holder, its owners, and how many wait.")
+@dataclass(frozen=True, slots=True)
+class AccessState:
+    """The access to one partition."""
+
+    partition: PartitionNumber
+    topic_epoch: Epoch
+    access_mode: Annotated[str, OneOf("Exclusive", "Shared")]
+    holder: AccessHolder | None
+    waiting: int
+    owner: PartitionOwner | None
+    group_owners: Sequence[GroupOwner]
+
+
+class TopicAccess(NamedTuple):
+    """The access to some of a topic's partitions."""
+
+    partitions: Sequence[AccessState]
+    has_more: bool

@@ -9,20 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from fenceline import limits
-from fenceline.access import sessions
+from fenceline.access import fence_markers, sessions
 from fenceline.access.claims import producers as named_producers
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.claims.waiting import Waiting
 from fenceline.access.ownership import own, release
 from fenceline.access.session_item import SessionItem
+from fenceline.access.topic_access import list_access
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
 from fenceline.log.context import Context
-from fenceline.model.access import GRANTED, Claim, OwnedResource, Ownership, ProducerPage, SessionState
+from fenceline.log.partition import Partition
+from fenceline.model.access import (
+    GRANTED,
+    AccessHistory,
+    Claim,
+    OwnedResource,
+    Ownership,
+    ProducerPage,
+    SessionState,
+    TopicAccess,
+)
 from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline.model.topic import Topic
 from fenceline.ports import Unavailable
+from fenceline.read.access_history import read_history
 from fenceline.service.resolver import PartitionResolver, translated
 
 
@@ -48,6 +61,56 @@ class Access:
 
     def _deadline(self) -> int:
         return self._context.runtime.monotonic_ms() + self._timeout_ms
+
+    # Looks at a topic
+
+    def topic_access(
+        self, topic: str, *, start_partition: int = 0, limit: int = limits.OFFSETS_MAX, principal: str = ""
+    ) -> TopicAccess:
+        """Return who may write to up to ``limit`` partitions, who waits, and which sessions own them.
+
+        See ``topic_access.list_access``.
+        """
+
+        def listed(incarnation: Topic, found: Sequence[Partition]) -> TopicAccess:
+            return list_access(self._context, incarnation, found, principal)
+
+        return self._resolver.with_partitions(topic, range(start_partition, start_partition + limit), listed)
+
+    def history(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        before_offset: int | None = None,
+        limit: int = limits.ACCESS_MARKERS_DEFAULT,
+        principal: str = "",
+    ) -> AccessHistory:
+        """Return ACCESS markers of a partition, newest first; see ``access_history.read_history``."""
+
+        def read(found: Partition) -> AccessHistory:
+            return self._named_for(principal, read_history(found, before_offset, limit))
+
+        return self._resolver.with_partition(topic, partition, read)
+
+    def _named_for(self, principal: str, history: AccessHistory) -> AccessHistory:
+        """Return a history as a principal is shown it: ids are whole where the session is known to be its own."""
+        if not principal:  # without authorization all callers are one principal
+            return history
+        ids = [marker.session_id for marker in history.markers if marker.session_id is not None]
+        own = {
+            session_id
+            for session_id, session in fence_markers.read_sessions(self._context, ids).items()
+            if session.principal == principal
+        }
+        markers = [
+            marker
+            if marker.session_id is None or marker.session_id in own
+            # The item of a session goes a day after its end. Nothing says then to which principal it belonged.
+            else replace(marker, session_id=marker.session_id[:8])
+            for marker in history.markers
+        ]
+        return history._replace(markers=markers)
 
     # Sessions and producers
 

@@ -1,4 +1,4 @@
-"""``fenceline producers``: the producers that may write to a topic, those that its partitions know, and claiming it."""
+"""``fenceline producers``: write access to a topic, its history, what partitions know of producers, and claims."""
 
 from __future__ import annotations
 
@@ -7,27 +7,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fenceline.answers import to_json
 from fenceline_cli.held_right import LeaseSeconds, WaitSeconds, ending_in_order, hold, in_ms
 from fenceline_cli.options import DEFAULT_URL, AccessMode, AsJson, TopicName, Url, connect, partitions_of
 from fenceline_cli.output import describe as describe_error
 from fenceline_cli.output import print_json, print_rows, utc
 
 if TYPE_CHECKING:
-    from fenceline.client.types import Claim
+    from fenceline.client.types import AccessMarker, AccessState, Claim
     from fenceline.errors import FencelineError
+    from fenceline.model.access import AccessHolder
     from fenceline.model.topic import Topic
     from fenceline.model.transaction import ShownProducerState
 
 app = typer.Typer(
     name="producers",
     no_args_is_help=True,
-    help="List the producers of a topic, claim write access (PIP-68), and show what partitions know of producers.",
-    epilog="Example: fenceline producers list orders\n\nExample: fenceline producers describe orders",
+    help="List the producers of a topic, claim write access (PIP-68), show who may write, who could before, and what "
+    "partitions know of producers.",
+    epilog="Example: fenceline producers list orders\n\nExample: fenceline producers history orders",
 )
 
 COLUMNS = (
     "producer_name", "access_mode", "state", "queue_position", "topic_epochs", "next_offsets", "expires_at",
     "session_id", "client_name", "since",
+)  # fmt: skip
+ACCESS_COLUMNS = (
+    "partition", "topic_epoch", "access_mode", "producer_name", "client_name", "since", "expires_at", "waiting",
+    "groups",
+)  # fmt: skip
+MARKER_COLUMNS = (
+    "partition", "offset", "time", "topic_epoch", "access_mode", "producer_name", "client_name", "session_id",
+    "records",
 )  # fmt: skip
 STATE_COLUMNS = (
     "partition", "producer_id", "producer_epoch", "last_sequence", "last_append", "current_txn_start_offset",
@@ -138,6 +149,67 @@ def describe(
     print_rows(STATE_COLUMNS, [_state_row(number, state) for number, state in found])
 
 
+@app.command(epilog="Example: fenceline producers access orders")
+def access(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
+    """Show for each partition who may write to it, how many wait, and the groups that have an owner there.
+
+    An exclusive partition without a holder is free: its holder's lease is over, or it was closed.
+    """
+    with connect(url) as client:
+        found = list(client.access(topic))
+    if as_json:
+        print_json([to_json(state) for state in found])
+        return
+    print_rows(ACCESS_COLUMNS, [_access_row(state) for state in found])
+
+
+@app.command(
+    epilog="Example: fenceline producers history orders\n\n"
+    "Example: fenceline producers history orders --partition 3 --limit 5"
+)
+def history(
+    topic: TopicName,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Show only this partition; left out, all."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show this many of each partition.")] = 20,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Show who could write to each partition, from the markers in its log, newest first.
+
+    The column records counts those from the marker up to the next one. An epoch fences every earlier one: what an
+    earlier holder sends after the marker never lands.
+    """
+    with connect(url) as client:
+        numbers = partitions_of(client, topic, partition)
+        found = [(number, marker) for number in numbers for marker in client.markers(topic, number, limit=limit)]
+    if as_json:
+        print_json([{"partition": number, **asdict(marker)} for number, marker in found])
+        return
+    print_rows(MARKER_COLUMNS, [_marker_row(number, marker) for number, marker in found])
+
+
+def _access_row(state: AccessState) -> tuple[object, ...]:
+    held, groups = state.holder, ",".join(one.group for one in state.group_owners)
+    who = ("", "", "", "") if held is None else (*_names(held), _time(held.since), utc(held.expires_at))
+    return (state.partition, str(state.topic_epoch), state.access_mode, *who, state.waiting, groups)
+
+
+def _marker_row(partition: int, marker: AccessMarker) -> tuple[object, ...]:
+    when = (marker.offset, utc(marker.timestamp), str(marker.topic_epoch))
+    return (partition, *when, marker.access_mode, *_names(marker), marker.session_id or "", marker.records)
+
+
+def _names(of: AccessHolder | AccessMarker) -> tuple[str, str]:
+    return of.producer_name or "", of.client_name or ""
+
+
+def _time(at_ms: int | None) -> str:
+    return "" if at_ms is None else utc(at_ms)
+
+
 def _state_row(partition: int, state: ShownProducerState) -> tuple[object, ...]:
     start = state.current_txn_start_offset
     # As text: a table would write ids with separators.
@@ -149,8 +221,7 @@ def _row(claim: Claim) -> tuple[object, ...]:
     position = "" if claim.queue_position is None else claim.queue_position
     epochs, offsets = _numbers(claim.topic_epochs), _numbers(claim.next_offsets)
     who, expires_at = (claim.producer_name, claim.access_mode, claim.state), utc(claim.expires_at)
-    since = "" if claim.since is None else utc(claim.since)
-    return (*who, position, epochs, offsets, expires_at, claim.session_id, claim.client_name or "", since)
+    return (*who, position, epochs, offsets, expires_at, claim.session_id, claim.client_name or "", _time(claim.since))
 
 
 def _numbers(by_partition: object) -> str:

@@ -88,7 +88,8 @@ def skip_gap(request: Request, wanted: GapSkip) -> Response:
 
 def health(request: Request) -> Response:
     service = request.service
-    return responses.json(Health("ok", service.settings.region, service.version))
+    settings, peers = service.settings, [peer.name for peer in service.settings.peers]
+    return responses.json(Health("ok", settings.region, service.version, service.runtime.now_ms(), peers))
 
 
 def openapi_document(request: Request) -> Response:

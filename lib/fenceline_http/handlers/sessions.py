@@ -14,7 +14,14 @@ from fenceline_http.responses import Response
 if TYPE_CHECKING:
     from fenceline.model.access import ProducerPage
     from fenceline_http.operations.ownership import OwnerQuery, OwnRequest, ReleaseRequest
-    from fenceline_http.operations.sessions import ClaimBody, NewSession, OfSession, ProducerQuery
+    from fenceline_http.operations.sessions import (
+        AccessPage,
+        ClaimBody,
+        MarkerPage,
+        NewSession,
+        OfSession,
+        ProducerQuery,
+    )
     from fenceline_http.operations.shared import NamePage
     from fenceline_http.request import Request
 
@@ -89,6 +96,20 @@ def _producers(page: ProducerPage) -> Response:
     return responses.text(
         f'{{"producers":[{granted}],"waiting":[{waiting}],"has_more":{responses.to_json(page.has_more or is_cut)}}}'
     )
+
+
+def show_access(request: Request, wanted: AccessPage) -> Response:
+    shown = request.log.access.topic_access(
+        request.topic, start_partition=wanted.start_partition, limit=wanted.limit, principal=request.principal
+    )
+    return responses.listed(shown)
+
+
+def list_markers(request: Request, wanted: MarkerPage) -> Response:
+    history = request.log.access.history(
+        *request.partition, before_offset=wanted.before_offset, limit=wanted.limit, principal=request.principal
+    )
+    return responses.json(history)
 
 
 def own(request: Request, wanted: OwnRequest) -> Response:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
 
 from fenceline.answers import Titled
+from fenceline.model.kinds import RegionName
 from fenceline_http.json_schema import Named
 from fenceline_http.route import Route
 
@@ -15,6 +17,8 @@ class Health(NamedTuple):
     status: Literal["ok"]
     region: str
     version: str
+    now: Annotated[int, "The service's clock, in milliseconds since the epoch."]
+    peers: Annotated[Sequence[RegionName], "The names of the other regions."]
 
 
 @Titled("Links")
@@ -44,8 +48,9 @@ ROUTES = (
         operation="getHealth",
         tag="Service",
         summary="Say that this function works",
-        description="Says that the service answers, with its region and version. It asks no store.",
-        answers={200: Health("ok", "us-east-1", "0.1.0")},
+        description="Says that the service answers, with its region, its version, its clock and the names of the other "
+        "regions. It asks no store.",
+        answers={200: Health("ok", "us-east-1", "0.1.0", 1_700_000_000_000, ["eu-west-1"])},
     ),
     Route(
         "GET",

@@ -12,13 +12,28 @@ from typing import Any, NamedTuple
 
 from fenceline import limits
 from fenceline.answers import Titled
-from fenceline.model.access import GRANTED, Claim, Hold, Lease, SessionState
+from fenceline.model.access import (
+    GRANTED,
+    AccessHistory,
+    AccessHolder,
+    AccessMarker,
+    AccessState,
+    Claim,
+    GroupOwner,
+    Hold,
+    Lease,
+    PartitionOwner,
+    SessionState,
+    TopicAccess,
+)
 from fenceline.model.kinds import ACCESS_MODES, AccessMode, ClientName, Epoch, LeaseMs, ProducerName
 from fenceline_http.json_schema import of_type
 from fenceline_http.operations import ownership
 from fenceline_http.operations.shared import (
     KNOWN,
+    LIMIT_TEXT,
     OWNER,
+    PARTITION,
     PRODUCER,
     SESSION_EXAMPLE,
     STORES,
@@ -31,7 +46,7 @@ from fenceline_http.operations.shared import (
 from fenceline_http.request_schema import Body, Nothing, Query, optional, required
 from fenceline_http.route import Route
 from fenceline_http.strict_json import member
-from fenceline_http.value_kinds import TEXT, Kind, choice, integer, list_of, refuse
+from fenceline_http.value_kinds import TEXT, Kind, choice, integer, list_of, refuse, size
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _SESSION = "/v1/sessions/{session_id}"
@@ -97,6 +112,26 @@ class OfSession(Query):
     session_id: str = required(TEXT, "The session that made the claim.")
 
 
+class AccessPage(Query):
+    """Some of a topic's partitions."""
+
+    start_partition: int = optional(integer(), "The first partition to show.", default=0)
+    limit: int = optional(size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), LIMIT_TEXT, default=limits.OFFSETS_MAX)
+
+
+class MarkerPage(Query):
+    """A part of a partition's history."""
+
+    before_offset: int | None = optional(
+        integer(), "Only markers below this offset, such as the last answer's `go_on_before`; left out, all."
+    )
+    limit: int = optional(
+        size(limits.ACCESS_MARKERS_DEFAULT, limits.ACCESS_MARKERS_MAX),
+        LIMIT_TEXT,
+        default=limits.ACCESS_MARKERS_DEFAULT,
+    )
+
+
 # Answers
 
 
@@ -131,6 +166,19 @@ _CLAIMED = Claim(
     client_name="web-3:4711",
     since=1_700_000_000_000,
 )
+
+_HELD = AccessState(
+    0,
+    3,
+    "Exclusive",
+    AccessHolder("loader", "web-3:4711", SESSION_EXAMPLE, 1_700_000_000_000, 1_700_000_030_000),
+    waiting=0,
+    owner=None,
+    group_owners=[
+        GroupOwner("billing", PartitionOwner("worker-7:311", SESSION_EXAMPLE, 9, 1_700_000_000_000, 1_700_000_030_000))
+    ],
+)
+_MARKER = AccessMarker(0, 1_700_000_000_000, 3, "Exclusive", SESSION_EXAMPLE, "web-3:4711", "loader", records=1)
 
 ROUTES = (
     Route(
@@ -241,6 +289,33 @@ ROUTES = (
         answers={204: None},
         codes=(*KNOWN, *WRITES, "UNKNOWN_SESSION", "SESSION_SEVERED", "UNKNOWN_PRODUCER", "PRODUCER_FENCED"),
         query={"session_id": SESSION_EXAMPLE},
+    ),
+    Route(
+        "GET",
+        f"{TOPIC}/access",
+        "sessions.show_access",
+        operation="getTopicAccess",
+        tag="Producers",
+        summary="Show who may write to a topic's partitions, and who owns them",
+        description="Shows the exclusive holder, how many wait, and the owners, of up to 100 partitions of a topic.",
+        takes=AccessPage,
+        answers={200: TopicAccess([_HELD], has_more=False)},
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        query={"start_partition": 0},
+    ),
+    Route(
+        "GET",
+        f"{PARTITION}/markers",
+        "sessions.list_markers",
+        operation="listAccessMarkers",
+        tag="Producers",
+        summary="List who could write to a partition, newest first",
+        description="Lists the markers in the log by which access to a partition changed. Where `has_more` is true, "
+        "continue with `go_on_before`.",
+        takes=MarkerPage,
+        answers={200: AccessHistory([_MARKER], has_more=False)},
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        query={"limit": 20},
     ),
     *ownership.ROUTES,
 )

@@ -398,6 +398,37 @@ def test_every_list_is_whole_however_many_pages_it_comes_in():
     assert starts == [None, "b", "c"]
 
 
+def test_markers_go_on_before_the_place_that_a_page_names_and_end_at_the_limit():
+    """A page without markers may go on, too, and no page is asked for more than is still wanted."""
+
+    def page(*offsets, **more):
+        fixed = {"timestamp": 1, "topic_epoch": 0, "access_mode": "Shared", "records": 0}
+        names = dict.fromkeys(("session_id", "client_name", "producer_name"))
+        markers = [{"offset": offset, **fixed, **names} for offset in offsets]
+        return httpx.Response(200, json={"markers": markers, "has_more": bool(more), **more})
+
+    def walked(*pages, **options):
+        client, seen = client_of(*pages)
+        found = [one.offset for one in client.markers("t", 0, **options)]
+        return found, [(one.url.params.get("before_offset"), one.url.params["limit"]) for one in seen]
+
+    pages = (page(90, 80, go_on_before=80), page(go_on_before=50), page(40))
+    assert walked(*pages) == ([90, 80, 40], [(None, "100"), ("80", "100"), ("50", "100")])
+    assert walked(*pages, before_offset=95, limit=3) == ([90, 80, 40], [("95", "3"), ("80", "1"), ("50", "1")])
+    assert walked(*pages, limit=2) == ([90, 80], [(None, "2")])
+
+
+def test_access_is_whole_however_many_pages_it_comes_in():
+    def page(*partitions, has_more):
+        fixed = {"topic_epoch": 0, "access_mode": "Shared", "holder": None, "waiting": 0, "owner": None}
+        found = [{"partition": number, **fixed, "group_owners": []} for number in partitions]
+        return httpx.Response(200, json={"partitions": found, "has_more": has_more})
+
+    client, seen = client_of(page(0, 1, has_more=True), page(2, has_more=False))
+    assert [one.partition for one in client.access("t")] == [0, 1, 2]
+    assert [one.url.params["start_partition"] for one in seen] == ["0", "2"]
+
+
 def test_a_list_of_an_older_service_is_one_whole_page():
     client, seen = client_of(httpx.Response(200, json={"subscriptions": []}))
 

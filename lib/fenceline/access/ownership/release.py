@@ -141,14 +141,13 @@ def read_owner(partitions: Partitions, resource: str, *, group: str | None, prin
             if not held:
                 return Ownership(resource, group, found.item.generation, token, None)
             owner = known[held[0].session_id]
-            shown = owner.session_id if owner.principal == principal else owner.session_id[:8]
             since = _since(context, found, held[0])
             return Ownership(
                 resource,
                 group,
                 found.item.generation,
                 max(token, held[0].epoch),
-                shown,
+                owner.id_for(principal),
                 owner.client_name,
                 since,
                 owner.expires_at,

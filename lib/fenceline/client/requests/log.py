@@ -51,7 +51,7 @@ class LogRequests(Requests):
     """The part of ``Client`` that is about topics and records."""
 
     def health(self, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> Mapping[str, Any]:
-        """Return ``status``, ``region`` and ``version`` of the service."""
+        """Return the service's ``status``, ``region`` and ``version``, its clock (``now``), and its ``peers``."""
         return self._call("GET", "/v1/health", "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
 
     def region(self, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> str:

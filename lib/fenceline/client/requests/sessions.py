@@ -7,15 +7,26 @@ Not here: ``Client.session``, ``producer`` and ``own``, which keep sessions aliv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from fenceline import limits
 from fenceline.answers import parse
 from fenceline.client.calls import public
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.transport import Effect
-from fenceline.client.types import AccessMode, Claim, Lease, OwnedResource, Ownership, Producers, SessionState
+from fenceline.client.types import (
+    AccessMarker,
+    AccessMode,
+    AccessState,
+    Claim,
+    Lease,
+    OwnedResource,
+    Ownership,
+    Producers,
+    SessionState,
+)
 
 
 @public
@@ -134,6 +145,32 @@ class SessionRequests(Requests):
             granted += map(partial(parse, Claim), page["producers"])
             waiting += map(partial(parse, Claim), page["waiting"])
         return Producers(granted, sorted(waiting, key=lambda one: one.queue_position or 0))
+
+    def access(self, topic: str) -> Iterator[AccessState]:
+        """Yield who may write to each partition of a topic, how many wait, and which sessions own it."""
+        start, has_more = 0, True
+        while has_more:
+            page = self._call("GET", topic_path(topic) + "/access", "none", params={"start_partition": start})
+            yield from map(partial(parse, AccessState), page["partitions"])
+            has_more = page["has_more"] and bool(page["partitions"])
+            start = page["partitions"][-1]["partition"] + 1 if has_more else start
+
+    def markers(
+        self, topic: str, partition: int, *, before_offset: int | None = None, limit: int = limits.INT64_MAX
+    ) -> Iterator[AccessMarker]:
+        """Yield the markers by which access to a partition changed, newest first, as far back as the log goes.
+
+        Args:
+            before_offset: Only those below this offset; ``records`` of the first one then ends there, too.
+            limit: The most to yield. Each costs the service one read.
+        """
+        has_more = True
+        while has_more and limit > 0:
+            params = {"before_offset": before_offset, "limit": min(limit, limits.ACCESS_MARKERS_MAX)}
+            page = self._call("GET", topic_path(topic, partition) + "/markers", "none", params=params)
+            yield from map(partial(parse, AccessMarker), page["markers"])
+            limit -= len(page["markers"])
+            has_more, before_offset = page["has_more"], page.get("go_on_before")
 
     def close_producer(self, topic: str, producer_name: str, session_id: str, *, retry_ms: int | None = None) -> None:
         """End a producer: its access, or its place in the queue. Its session goes on."""
