@@ -203,6 +203,17 @@ def openapi_typescript() -> Path:
     return _installed(f"openapi-typescript-{OPENAPI_TYPESCRIPT}", _fetch_openapi_typescript) / "node_modules"
 
 
+def console_types(packages: Sequence[str]) -> Path:
+    """Return the directory of TypeScript's checker, and of the packages that the console has modules of.
+
+    Raises:
+        CannotInstall: Node or npm is missing or too old, or could not fetch it.
+    """
+    need_node()
+    made_of = re.sub(r"[^a-z0-9.]+", "-", "-".join(packages))
+    return _installed(f"console-types-{made_of}", partial(_fetch_console_types, packages)) / "node_modules"
+
+
 def need_node() -> None:
     """Check that Node is here, without which no stack can be made, let alone deployed.
 
@@ -309,6 +320,10 @@ def _fetch_aws_cdk(scratch: Path, place: Path) -> None:
 
 def _fetch_openapi_typescript(scratch: Path, place: Path) -> None:
     _fetch_packages(scratch, f"openapi-typescript@{OPENAPI_TYPESCRIPT}", *TYPESCRIPT_CLIENT)
+
+
+def _fetch_console_types(packages: Sequence[str], scratch: Path, place: Path) -> None:
+    _fetch_packages(scratch, TYPESCRIPT_CLIENT[1], *packages)
 
 
 def _fetch_packages(scratch: Path, *packages: str) -> None:

@@ -20,12 +20,16 @@ const PAGES = {
   "topic/subscriptions": async () => (await import("./pages/subscriptions.js")).TopicSubscriptions,
   "topic/settings": async () => (await import("./pages/settings.js")).Settings,
 };
-const PLACES = [["topics", "Topics"], ["subscriptions", "Subscriptions"], ["writers", "Who may write"], ["transactions", "Transactions"], ["regions", "Regions"], ["spark", "Spark"], ["health", "Health and cost"]];
+const PLACES = [
+  ["topics", "Topics"], ["subscriptions", "Subscriptions"], ["writers", "Who may write"], ["transactions", "Transactions"], ["regions", "Regions"], ["spark", "Spark"],
+  ["health", "Health and cost"],
+];
 /** Places that are reached from another one, whose name is marked in the navigation. @type {Record<string, [string, string]>} */
 const WITHIN = { failover: ["regions", "Failover"] };
 const TABS = [["", "Messages"], ["partitions", "Partitions"], ["writers", "Who may write"], ["subscriptions", "Subscriptions"], ["settings", "Settings"]];
 
-const Mark = () => html`<svg width="20" height="20" viewBox="0 0 20 20" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.8" stroke-linecap="round"><path d="M4 3v14M10 3v14M16 3v14M1.5 8h17M1.5 13h8.5"/></svg>`;
+const Mark = () => html`<svg width="20" height="20" viewBox="0 0 20 20" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.8" stroke-linecap="round">
+  <path d="M4 3v14M10 3v14M16 3v14M1.5 8h17M1.5 13h8.5"/></svg>`;
 
 function theme(/** @type {string|null} */ wanted) {
   if (wanted) document.documentElement.dataset.theme = wanted; else delete document.documentElement.dataset.theme;
@@ -51,12 +55,14 @@ function Side(/** @type {{place: string, health: any}} */ { place, health }) {
     <${Link} to="topics" class="brand"><${Mark} />fenceline<//>
     <nav aria-label="Console"><ul>${PLACES.map(([to, label]) => html`<li><${Link} to=${to} aria-current=${(WITHIN[place]?.[0] ?? place) === to ? "page" : undefined}>${label}<//></li>`)}</ul></nav>
     <div class="place"><dl><dt>Region</dt><dd>${regions.length > 1
-      ? html`<select aria-label="Region" value=${api.region.value} onChange=${(/** @type {any} */ e) => go(address.value.pathname.slice("/console/".length), { at: e.target.value })}>${regions.map((r) => html`<option value=${r.name}>${r.name}</option>`)}</select>`
+      ? html`<select aria-label="Region" value=${api.region.value} onChange=${(/** @type {any} */ e) => go(address.value.pathname.slice("/console/".length), { at: e.target.value })}>
+        ${regions.map((r) => html`<option value=${r.name}>${r.name}</option>`)}</select>`
       : health?.region ?? "…"}</dd>
       <dt>Version</dt><dd>${health?.version ?? "…"}</dd>
       <dt>Service</dt><dd><span class=${`dot ${health?.status === "ok" ? "live" : ""}`}></span> ${health?.status === "ok" ? "answers" : health ? "silent" : "…"}</dd>
       <dt>Access</dt><dd>${api.canWrite() ? html`<b class="can-write">can change</b>` : "read-only"}</dd></dl>
-      <${Segments} label="Colours" options=${[["", "Auto"], ["light", "Light"], ["dark", "Dark"]]} chosen=${chosen.value} choose=${(/** @type {string} */ k) => { chosen.value = k; theme(k || null); }} /></div></aside>`;
+      <${Segments} label="Colours" options=${[["", "Auto"], ["light", "Light"], ["dark", "Dark"]]} chosen=${chosen.value}
+        choose=${(/** @type {string} */ k) => { chosen.value = k; theme(k || null); }} /></div></aside>`;
 }
 
 function App() {

@@ -16,7 +16,9 @@ addEventListener("popstate", () => (address.value = new URL(location.href)));
 /** The address of a place in the console. The region that is looked at stays. @param {string} path below /console @param {Record<string, any>} [query] */
 function place(path, query = {}) {
   const url = new URL(path, new URL("/console/", location.origin));
-  for (const [k, v] of Object.entries({ at: address.value.searchParams.get("at"), ...query }))
+  /** @type {Record<string, any>} */
+  const given = { at: address.value.searchParams.get("at"), ...query };
+  for (const [k, v] of Object.entries(given))
     if (v !== undefined && v !== null && v !== "" && v !== false) url.searchParams.set(k, String(v));
   return url;
 }
@@ -87,7 +89,8 @@ export function Trouble({ error, again }) {
   return html`<div class="problem" role="alert"><div>${error.status === 0
     ? html`<strong>The service does not answer.</strong> What is shown is from before. This page goes on by itself when the service is back.`
     : html`<strong>${error.code ?? error.name}</strong> ${visible(error.message)}`}
-    ${error.code && error.status && !error.code.startsWith("HTTP") ? html` <a href=${`/docs/errors#${error.code.toLowerCase()}`} target="_blank" rel="noreferrer">What to do</a>` : null}</div><span class="spacer"></span>
+    ${error.code && error.status && !error.code.startsWith("HTTP")
+    ? html` <a href=${`/docs/errors#${error.code.toLowerCase()}`} target="_blank" rel="noreferrer">What to do</a>` : null}</div><span class="spacer"></span>
     ${again ? html`<button class="button" onClick=${again}>Try again</button>` : null}</div>`;
 }
 
@@ -164,8 +167,10 @@ export function Question({ title, action, name, run, close, children, isBad = fa
   };
   return html`<dialog class="question" ref=${box} aria-label=${title} onClose=${close}><form onSubmit=${submit}>
     <h2>${title}</h2><div class="text">${children}</div>
-    ${name !== undefined && html`<label class="field">Type <b class="mono">${visible(name)}</b> to confirm<input class="input" value=${typed.value} autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ e) => (typed.value = e.target.value)} /></label>`}
+    ${name !== undefined && html`<label class="field">Type <b class="mono">${visible(name)}</b> to confirm<input class="input" value=${typed.value}
+      autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ e) => (typed.value = e.target.value)} /></label>`}
     <${Trouble} error=${error.value} />
     <div class="actions"><button type="button" class="button" onClick=${close}>Cancel</button>
-      <button class=${`button ${isBad ? "bad" : "main"}`} disabled=${isBusy.value || (name !== undefined && typed.value !== name && typed.value !== visible(name))}>${action}</button></div></form></dialog>`;
+      <button class=${`button ${isBad ? "bad" : "main"}`}
+        disabled=${isBusy.value || (name !== undefined && typed.value !== name && typed.value !== visible(name))}>${action}</button></div></form></dialog>`;
 }
