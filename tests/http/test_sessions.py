@@ -143,6 +143,7 @@ def test_a_claim_is_answered_with_its_producer() -> None:
         "expires_at",
         "client_name",
         "since",
+        "partitions",
     }
     assert (producer["producer_name"], producer["state"], producer["access_mode"]) == ("p-1", "granted", "Exclusive")
     assert (producer["topic_epochs"], producer["next_offsets"]) == ({"0": 0, "1": 0}, {"0": 1, "1": 1})
@@ -163,6 +164,7 @@ def test_a_waiter_is_accepted_polled_and_granted() -> None:
     assert answer.status == 202
     waiter = answer.json["producer"]
     assert (waiter["state"], waiter["queue_position"]) == ("queued", 0)
+    assert waiter["partitions"] == [0, 1]
     assert (waiter["topic_epochs"], waiter["next_offsets"]) == ({}, {})
     assert call("GET", PRODUCERS).json == {"producers": [holder], "waiting": [waiter], "has_more": False}
     poll = {"session_id": waiter["session_id"], "wait_ms": 1}

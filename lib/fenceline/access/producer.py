@@ -99,6 +99,7 @@ class ProducerRecord:
             queue_position,
             session.client_name,
             self.since,
+            self.partitions,
         )
 
     def shown_to(self, principal: str, claim: Claim) -> Claim:

@@ -80,6 +80,7 @@ class Claim:
     queue_position: Annotated[int | None, LEFT_OUT, After("state"), "Its place in line; 0 is the next."] = None
     client_name: ClientName | None = None  # as its session was named
     since: int | None = None  # when it was granted, or queued
+    partitions: Sequence[PartitionNumber] = ()  # those of its claim
 
     @property
     def is_granted(self) -> bool:

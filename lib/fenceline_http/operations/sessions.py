@@ -165,6 +165,7 @@ _CLAIMED = Claim(
     expires_at=1_700_000_030_000,
     client_name="web-3:4711",
     since=1_700_000_000_000,
+    partitions=[0],
 )
 
 _HELD = AccessState(

@@ -73,6 +73,7 @@ def test_those_that_wait_are_counted_while_they_live(service: Service) -> None:
     for name, partitions in (("a", [0]), ("b", [0, 1]), ("c", [0])):
         claim(service.log, WAIT, producer_name=name, partitions=partitions)
     assert [one.waiting for one in access(service.another())] == [3, 1]
+    assert [one.waiting for one in access(service.another(), limit=1)] == [3]
     waiting = service.log.access.producers(TOPIC).waiting
     service.log.access.close_producer(TOPIC, "a", waiting[0].session_id)
     assert [one.waiting for one in access(service.another())] == [2, 1]
