@@ -1,10 +1,12 @@
 """A topic's partitions: where each starts and ends, what readers wait for, its segments, and whether they are whole."""
 
 import re
+import sqlite3
 
 import pytest
 from playwright.sync_api import expect
 
+from fenceline.format import keys
 from tests.console.asking import append, ask, begin, end
 from tests.console.conftest import axe_finds, overflow
 
@@ -30,6 +32,18 @@ def row(page, partition):
 
 def segments(page, partition):
     return page.get_by_role("region", name=f"Partition {partition}")
+
+
+def damage(data, topic_id, partition, base):
+    """Change the last byte of a stored segment behind the server's back."""
+    key = keys.segment_key(topic_id, partition, base)
+    where = "id = (SELECT id FROM objects WHERE key = ?)"
+    with sqlite3.connect(data / "objects.sqlite3") as connection:
+        ((body,),) = connection.execute(f"SELECT body FROM bodies WHERE {where}", (key,))
+        changed = body[:-1] + bytes([body[-1] ^ 1])
+        assert connection.execute(f"UPDATE bodies SET body = ? WHERE {where}", (changed, key)).rowcount == 1
+    connection.close()
+    return key
 
 
 def test_each_partition_says_what_it_keeps_and_what_readers_wait_for(look, orders):
@@ -83,6 +97,63 @@ def test_an_offset_outside_of_the_log_says_so_and_leads_back(look, orders):
 def test_an_empty_partition_says_what_fills_it(look, orders):
     page = look.at("topics/orders/partitions?p=3")
     expect(segments(page, 3)).to_contain_text("echo book | fenceline produce orders --partition 3")
+
+
+def test_a_whole_partition_is_verified_range_by_range(look, orders):
+    page = look.at("topics/orders/partitions?p=0")
+    segments(page, 0).get_by_role("button", name="Verify").click()
+    said = segments(page, 0).get_by_text("Whole: 120 segments with 240 records checked to offset 240.")
+    expect(said).to_contain_text("Each checksum holds, and the chain is unbroken.")
+    expect(page.get_by_role("progressbar", name="Checked")).to_have_attribute("aria-valuenow", "100")
+    expect(page.locator(".chain i")).to_have_count(2)  # 100 segments a request
+    page.get_by_role("link", name="1, show its segments").click()
+    expect(segments(page, 1).get_by_role("button", name="Verify", exact=True)).to_be_visible()
+    expect(page.get_by_role("progressbar")).to_have_count(0)
+
+
+def test_a_damaged_segment_is_found_with_its_key_and_offset(look, url, data):
+    look.may_fail = True  # the messages there cannot be read
+    topic_id = ask(url, "POST", "/topics", {"name": "hurt"})["topic_id"]
+    for n in range(5):
+        append(url, "hurt", 0, [f"{n}a", f"{n}b"])
+    key = damage(data, topic_id, 0, 4)
+    page = look.at("topics/hurt/partitions?p=0")
+    segments(page, 0).get_by_role("button", name="Verify").click()
+    expect(segments(page, 0)).to_contain_text("1 finding. 5 segments with 8 records checked to offset 10.")
+    finding = segments(page, 0).get_by_role("listitem")
+    expect(finding).to_contain_text("a batch does not match its CRC")
+    expect(finding).to_contain_text(key)
+    assert axe_finds(page) == ""
+    finding.get_by_role("link", name="4", exact=True).click()
+    expect(page).to_have_url(f"{url}/console/topics/hurt?p=0&from=4")
+
+
+def test_a_check_is_stopped_and_says_how_far_it_came(look, orders):
+    look.may_fail = True
+    page = look.page()
+    # The first range is answered, and no other.
+    page.route(re.compile(r"/verify\?offset=[1-9]"), lambda route: None)
+    page.goto("/console/topics/orders/partitions?p=0")
+    segments(page, 0).get_by_role("button", name="Verify").focus()
+    page.keyboard.press("Enter")
+    expect(segments(page, 0)).to_contain_text(
+        "100 segments with 200 records checked to offset 200, without a finding so"
+    )
+    expect(page.get_by_role("progressbar", name="Checked")).to_have_attribute("aria-valuenow", "83")
+    page.keyboard.press("Enter")  # the same button stops it
+    expect(segments(page, 0)).to_contain_text("without a finding so far; stopped.")
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def test_a_check_that_is_refused_says_so(look, orders):
+    look.may_fail = True
+    page = look.page()
+    problem = {"code": "NOT_AUTHORIZED", "detail": "not this path", "status": 403}
+    page.route("**/verify?*", lambda route: route.fulfill(status=403, json=problem))
+    page.goto("/console/topics/orders/partitions?p=0")
+    segments(page, 0).get_by_role("button", name="Verify").click()
+    expect(segments(page, 0).get_by_role("alert")).to_contain_text("NOT_AUTHORIZED")
+    expect(segments(page, 0).locator("tbody tr")).to_have_count(50)
 
 
 def test_a_thousand_partitions_are_paged_and_freeze_nothing(look, url):

@@ -26,8 +26,9 @@ def row(page, name):
 
 def test_each_setting_says_what_holds_where_from_and_what_it_does(look, topic):
     page = look.at("topics/orders/settings")
-    expect(row(page, "retention.ms")).to_contain_text(re.compile("30 d.*set"))
-    expect(row(page, "max.message.bytes")).to_contain_text("default")
+    expect(row(page, "retention.ms")).to_contain_text(re.compile("30 d.*set.*How long records are kept.*Default: 7 d"))
+    expect(row(page, "max.message.bytes")).to_contain_text(re.compile("1.0 MiB.*default"))
+    expect(row(page, "message.timestamp.before.max.ms")).to_contain_text("no limit")
     facts = page.get_by_role("region", name="Topic", exact=True)
     expect(facts).to_contain_text(re.compile("Topic id[0-9a-f]{32}.*Created.*UTC.*Partitions4.*Regionslocal"))
 
@@ -46,7 +47,7 @@ def test_a_setting_is_changed_and_set_back_to_its_default(look, topic, url):
     assert config(url)["max.message.bytes"] == 2_097_152
     row(page, "max.message.bytes").get_by_role("button", name="Reset").click()
     page.get_by_role("dialog").get_by_role("button", name="Use the default").click()
-    expect(row(page, "max.message.bytes")).to_contain_text("default")
+    expect(row(page, "max.message.bytes")).to_contain_text(re.compile("1.0 MiB.*default"))
     assert "max.message.bytes" not in config(url)
 
 

@@ -26,7 +26,8 @@ export function Verify({ name, partition }) {
       for (let at = from, more = at < to; more; ) {
         const page = await api.get(`${path}/verify`, { offset: at }, signal);
         ranges.value = [...ranges.value, { from: at, to: page.position, segments: page.segments, records: page.records, findings: page.findings }];
-        more = page.has_more && page.position > at;
+        more = page.has_more && page.position < to;
+        if (more && page.position <= at) throw new api.Problem(409, { code: "HTTP 409", detail: `the check did not go on at offset ${at}; verify again` });
         at = page.position;
       }
       state.value = "done";
@@ -45,11 +46,12 @@ export function Verify({ name, partition }) {
       <button class="button" onClick=${state.value === "running" ? halt : check}>${state.value === "running" ? "Stop" : state.value === "idle" ? "Verify" : "Verify again"}</button>
       <span role="status" class=${found.length ? "damage" : "muted"}>${said(state.value, checked, found.length, bounds.value)}</span></div>
     ${state.value !== "idle" && html`<div class="chain" role="progressbar" aria-label="Checked" aria-valuemin="0" aria-valuemax="100" aria-valuenow=${share}>
-      ${checked.map((r) => html`<i key=${r.from} class=${r.findings.length ? "bad" : ""} style=${{ width: `${(100 * (r.to - r.from)) / whole}%` }}></i>`)}</div>`}
+      ${checked.map((r) => html`<i key=${r.from} style=${{ width: `${(100 * (r.to - r.from)) / whole}%` }}></i>`)}
+      ${found.map((f) => html`<b style=${{ left: `${Math.min(99.5, Math.max(0, (100 * (f.offset - bounds.value.from)) / whole))}%` }}></b>`)}</div>`}
     <${Trouble} error=${error.value} />
     ${found.length > 0 && html`<ul class="findings">${found.map((f) => html`<li>
       <${Link} to=${`topics/${api.part(name)}`} query=${{ p: partition, from: f.offset }} class="number">${grouped(f.offset)}<//>
-      <span>${visible(f.what)} <span class="mono faint">${visible(f.key)}</span></span></li>`)}</ul>`}</div>`;
+      <span>${visible(f.what)} ${f.what.includes(f.key) ? null : html`<span class="mono">${visible(f.key)}</span>`}</span></li>`)}</ul>`}</div>`;
 }
 
 /** @param {string} state @param {Range[]} ranges @param {number} findings @param {{from: number, to: number}} bounds */
