@@ -113,8 +113,10 @@ const topicPath = (/** @type {string} */ name) => `/topics/${part(name)}`;
 
 export const health = (/** @type {AbortSignal} */ signal, /** @type {string} */ at) => get("/health", {}, signal, at);
 export const topics = (/** @type {AbortSignal} */ signal) => all("/topics", "topics", (t) => ({ start_after: t.name }), { query: { limit: 1000 }, signal });
-export const topic = (/** @type {string} */ name, /** @type {AbortSignal} */ signal, /** @type {string} */ at) => get(topicPath(name), {}, signal, at);
-export const offsets = (/** @type {string} */ name, /** @type {AbortSignal} */ signal, /** @type {any} */ query = {}, /** @type {string} */ at) =>
+/** @type {(name: string, signal?: AbortSignal, at?: string) => Promise<any>} */
+export const topic = (name, signal, at) => get(topicPath(name), {}, signal, at);
+/** @type {(name: string, signal?: AbortSignal, query?: any, at?: string) => Promise<any[]>} */
+export const offsets = (name, signal, query = {}, at) =>
   all(`${topicPath(name)}/offsets`, "partitions", (p) => ({ start_partition: p.partition + 1 }), { query, signal, at });
 export const offsetsAt = (/** @type {string} */ name, /** @type {number} */ timestamp, /** @type {AbortSignal} */ signal) => offsets(name, signal, { timestamp });
 export const records = (/** @type {string} */ name, /** @type {number} */ p, /** @type {any} */ query, /** @type {AbortSignal} */ signal) =>

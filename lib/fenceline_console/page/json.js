@@ -6,6 +6,7 @@
 
 const SPACE = /[ \t\n\r]*/y;
 const TOKEN = /(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)|(true|false|null)|([[\]{},:])/y;
+const PIECE = 16; // characters for which a piece counts at least, because each is an element of the page
 const INDENT_MAX = 60; // deeper than this, a line would be all space
 
 /** Where the text ends that begins at a quote. A regular expression would need a stack as long as the text. @param {string} text @param {number} at */
@@ -78,7 +79,7 @@ export function pretty(text, most = Infinity) {
       else { flush(); pieces.push({ kind: kind === "s" && isName ? "k" : kind, text: word }); }
     }
     isName = closers.at(-1) === "{" && (word === "{" || word === ",");
-    size += word.length + 1;
+    size += kind ? Math.max(PIECE, word.length) : 1;
   }
   flush();
   return { pieces, isCut: false };
