@@ -84,6 +84,25 @@ def test_a_version_is_raised_with_the_end_and_refuses_the_next_one(producers: li
     assert end(producers, once=ONCE).status == 200  # a repeat
 
 
+def test_versions_are_listed_by_application_in_pages() -> None:
+    assert call("GET", "/v1/once").json == {"versions": [], "has_more": False}
+    for number, app_id in enumerate(("hourly", "b", "é", "a b")):
+        mark = {"app_id": app_id, "version": number}
+        assert call("POST", END, value={"transactions": [], "result": "commit", "once": mark}).status == 200
+    names = ["a b", "b", "hourly", "é"]
+    listed = call("GET", "/v1/once").json
+    assert listed == {"versions": [once(name) for name in names], "has_more": False}
+    assert [one["version"] for one in listed["versions"]] == [3, 1, 0, 2]
+    found: list[str] = []
+    while len(found) < len(names):
+        page = call("GET", "/v1/once", {"limit": 1, "start_after": found[-1] if found else ""}).json
+        found += [one["app_id"] for one in page["versions"]]
+        assert page["has_more"] == (len(found) < len(names))
+    assert found == names
+    assert call("DELETE", "/v1/once/hourly").status == 204
+    assert [one["app_id"] for one in call("GET", "/v1/once").json["versions"]] == ["a b", "b", "é"]
+
+
 def test_no_transaction_at_all_only_raises_the_version() -> None:
     bare = {"app_id": "hourly", "version": 2**63 - 1}
     answer = call("POST", END, value={"transactions": [], "result": "commit", "once": bare})
@@ -288,7 +307,8 @@ def test_any_text_that_a_path_carries_may_name_an_application(app_id: str) -> No
 def test_a_version_is_shown_and_forgotten_only(method: str) -> None:
     refused = call(method, "/v1/once/hourly")
     assert (refused.status, refused.headers["allow"]) == (405, "GET, DELETE")
-    assert call("GET", "/v1/once").status == 404
+    refused = call(method, "/v1/once")
+    assert (refused.status, refused.headers["allow"]) == (405, "GET")
 
 
 def test_a_query_is_refused_everywhere() -> None:

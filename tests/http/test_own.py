@@ -251,3 +251,56 @@ def test_an_older_ownership_without_a_since_is_shown_without(service: wiring.Ser
     service.items.write([Put(key, older, item.version + 1, item.version)])
     assert call("GET", "/v1/own", {"resource": "job"}).json.items() >= {"session_id": a, "since": None}.items()
     assert own(a, "job").status == 200
+
+
+# The list of locks
+
+
+def test_locks_are_listed_as_their_owners_are_shown() -> None:
+    assert call("GET", "/v1/locks").json == {"locks": [], "has_more": False}
+    a, b = session(), session()
+    assert own(a, {"resource": "nightly", "generation": 3}, "orders/0", "hourly").status == 200
+    assert own(b, "nightly", "orders/1", group="g").status == 200
+    listed = call("GET", "/v1/locks").json
+    assert listed == {
+        "locks": [call("GET", "/v1/own", {"resource": one}).json for one in ("hourly", "nightly")],
+        "has_more": False,
+    }
+    (ours,) = call("GET", "/v1/locks", {"group": "g"}).json["locks"]
+    assert ours == call("GET", "/v1/own", {"resource": "nightly", "group": "g"}).json
+    assert (ours["group"], ours["session_id"], ours["generation"]) == ("g", b, 1)
+    assert call("GET", "/v1/locks", {"group": "none"}).json["locks"] == []
+
+    page = call("GET", "/v1/locks", {"limit": 1}).json
+    assert ([one["resource"] for one in page["locks"]], page["has_more"]) == (["hourly"], True)
+    page = call("GET", "/v1/locks", {"limit": 1, "start_after": "hourly"}).json
+    assert ([one["resource"] for one in page["locks"]], page["has_more"]) == (["nightly"], False)
+    assert call("DELETE", f"/v1/sessions/{a}").status == 204
+    assert call("GET", "/v1/locks").json["locks"] == []
+
+
+def test_a_page_of_long_names_is_cut_and_goes_on() -> None:
+    """A name of control characters is six times as long in JSON."""
+    a = session()
+    names = [f"{n:03d}" + "\x01" * 1_021 for n in range(24)]
+    group = "\x02" * limits.GROUP_BYTES_MAX
+    for at in range(0, len(names), 8):
+        assert own(a, *names[at : at + 8], group=group).status == 200
+    found: list[str] = []
+    after = ""
+    while True:
+        page = call("GET", "/v1/locks", {"group": group, "start_after": after, "limit": 5}).json
+        found += [one["resource"] for one in page["locks"]]
+        if not page["has_more"]:
+            break
+        after = page["locks"][-1]["resource"]
+    assert found == names
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [({"group": ""}, "group"), ({"group": "g" * 250}, "group"), ({"start_after": "x" * 1_025}, "start_after")],
+)
+def test_a_list_of_locks_refuses_names_that_nothing_can_have(query: dict[str, str], field: str) -> None:
+    answer = call("GET", "/v1/locks", query)
+    assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", field)

@@ -491,3 +491,71 @@ def test_older_items_without_names_are_shown_without(service: wiring.Service) ->
     assert call("GET", "/v1/own", {"resource": "orders/0"}).json.items() >= {"client_name": None, "since": None}.items()
     assert call("GET", f"/v1/sessions/{holder['session_id']}").json["client_name"] is None
     assert produce(holder).status == 200
+
+
+# Lists
+
+
+def test_live_sessions_are_listed_with_how_many_they_hold() -> None:
+    assert call("GET", "/v1/sessions").json == {"sessions": [], "has_more": False}
+    made = [create(client_name=f"web-{n}") for n in range(3)]
+    call("DELETE", f"/v1/sessions/{made[0]['session_id']}")
+    holder = made[1]["session_id"]
+    claimed = call("POST", PRODUCERS, value={"access_mode": "Exclusive", "partitions": [0], "session_id": holder})
+    assert claimed.status == 201
+    expected = []
+    for n, one in enumerate(made[1:], 1):
+        shown = call("GET", f"/v1/sessions/{one['session_id']}").json
+        times = {"since": shown["since"], "expires_at": shown["expires_at"]}
+        holds = len(shown["holds"])
+        expected.append({"session_id": one["session_id"], "client_name": f"web-{n}", **times, "holds": holds})
+    expected.sort(key=lambda one: str(one["session_id"]))
+    assert call("GET", "/v1/sessions").json == {"sessions": expected, "has_more": False}
+    assert sorted(one["holds"] for one in expected) == [0, 1]
+
+    first = call("GET", "/v1/sessions", {"limit": 1}).json
+    assert first == {"sessions": expected[:1], "has_more": True}
+    after = first["sessions"][0]["session_id"]
+    for start_after in (after, after[:8]):
+        rest = call("GET", "/v1/sessions", {"limit": 1, "start_after": start_after}).json
+        assert rest == {"sessions": expected[1:], "has_more": False}
+
+
+def test_another_principal_lists_the_beginnings_of_sessions_and_goes_on_after_them() -> None:
+    me, you = "arn:aws:iam::1:user/me", "arn:aws:iam::1:user/you"
+    mine = sorted(as_principal(me, "POST", "/v1/sessions").json["session_id"] for _ in range(4))
+    assert [one["session_id"] for one in as_principal(me, "GET", "/v1/sessions").json["sessions"]] == mine
+    seen: list[str] = []
+    for _ in mine:
+        after = f"&start_after={seen[-1]}" if seen else ""
+        page = as_principal(you, "GET", "/v1/sessions", f"limit=1{after}").json
+        seen += [one["session_id"] for one in page["sessions"]]
+    assert (seen, page["has_more"]) == ([one[:8] for one in mine], False)
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/locks", "/v1/once"])
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": -1}, "limit"),
+        ({"limit": "all"}, "limit"),
+        ({"topic": "orders"}, "topic"),
+    ],
+)
+def test_a_list_refuses_what_it_cannot_answer(path: str, query: dict[str, Any], field: str) -> None:
+    answer = call("GET", path, query)
+    assert (answer.status, answer.code, answer.json["field"]) == (400, "INVALID_REQUEST", field)
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/locks", "/v1/once"])
+@pytest.mark.parametrize("start_after", ["", "z" * 300, "~", "é" * 300, "ABC", "\x00", "a/b", "%", "ﬀ"])
+def test_a_list_begins_after_any_text(path: str, start_after: str) -> None:
+    create()
+    answer = call("GET", path, {"start_after": start_after, "limit": 1_000_000})
+    assert (answer.status, answer.json["has_more"]) == (200, False)
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/locks", "/v1/once"])
+def test_a_list_begins_after_no_half_character(path: str) -> None:
+    assert call("GET", path, "start_after=%ff").code == "INVALID_REQUEST"

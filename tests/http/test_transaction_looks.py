@@ -9,7 +9,7 @@ import pytest
 
 from fenceline.format import keys
 from fenceline.ports import Delete
-from fenceline.transactions import listing
+from fenceline.service import transactions
 from fenceline.transactions.item import TransactionItem
 from fenceline_http import responses, wiring
 from tests.support.http_events import Answer, call
@@ -45,7 +45,7 @@ def test_a_list_that_looked_at_as_many_as_it_may_says_where_to_go_on(
     service: wiring.Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many ids few have a transaction: a page may have none, and the next one goes on behind what was looked at."""
-    monkeypatch.setattr(listing, "Reads", partial(listing.Reads, items_max=1))
+    monkeypatch.setattr(transactions, "Reads", partial(transactions.Reads, items_max=1))
     for n in range(400):
         service.items.write([TransactionItem(f"id-{n:03d}", n, 0).put(service.log.context.runtime)])
     Producer("id-999").add(("orders", 0))

@@ -218,6 +218,8 @@ def test_an_application_belongs_to_the_principal_of_its_first_end() -> None:
     assert ask(ALICE_LATER, "GET", "/v1/once/totals").json["version"] == 1
     assert ask(ALICE_LATER, "POST", "/v1/transactions/end", {**body, "once": {**ONCE, "version": 2}}).status == 200
     assert ask(MALLORY, "GET", "/v1/once/totals").code == "NOT_AUTHORIZED"
+    assert [one["app_id"] for one in ask(ALICE_LATER, "GET", "/v1/once").json["versions"]] == ["totals"]
+    assert ask(MALLORY, "GET", "/v1/once").json == {"versions": [], "has_more": False}
     assert ask(ALICE_LATER, "DELETE", "/v1/once/totals").status == 204
     assert ask(MALLORY, "POST", "/v1/transactions/end", body).status == 200
     assert ask(ALICE, "GET", "/v1/once/totals").code == "NOT_AUTHORIZED"

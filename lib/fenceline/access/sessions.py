@@ -9,19 +9,20 @@ Not here: the item of a session, and its judgement (``session_item``); appends u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fenceline import limits
 from fenceline.access import fence_markers, session_item
 from fenceline.access.resources import OwnershipItem, Resource, partition_named
 from fenceline.access.rules import Holder, access_from_item
-from fenceline.access.session_item import EXPIRED, LIVE, SessionItem
+from fenceline.access.session_item import EXPIRED, LIVE, OwnedHold, SessionItem, WriteHold
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
 from fenceline.log.partition import Partitions
 from fenceline.log.retry import Attempts
 from fenceline.model.access import Hold, SessionState
+from fenceline.ports import Item, ItemKey
 
 
 def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> SessionState:
@@ -61,7 +62,7 @@ def read(partitions: Partitions, session_id: str, principal: str) -> SessionStat
     known = fence_markers.read_fenced(partitions, [session_id]).get(session_id)
     session = session_item.judge_principal(known, session_id, principal)
     is_expired = session.state == LIVE and session.is_lapsed(context.runtime.now_ms())
-    holds = () if session.is_final else _holds(context, session)
+    holds = () if session.is_final else holds_of(context, [session])[0]
     return _shown(session, EXPIRED if is_expired else session.state, holds)
 
 
@@ -114,35 +115,56 @@ def close(
             return
 
 
-def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str], ...] = ()) -> SessionState:
+def _shown(session: SessionItem, state: str, holds: Sequence[Hold] = ()) -> SessionState:
     made = session.session_id, session.lease_ms, session.expires_at, session.client_name, session.created_at
-    return SessionState(*made, state, tuple(Hold(*one) for one in holds))
+    return SessionState(*made, state, holds)
 
 
 # What a session holds
 
 
-def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, str], ...]:
-    """Return the resources that the session owns, and the partitions of its exclusive producers, by the items now."""
-    held = [hold for hold in session.holds if hold.mode == EXCLUSIVE and hold.state == LIVE]
-    # Owned write access is also one of the session's holds.
-    resources = {owned: Resource.of(owned) for owned in session.owns}
-    owned = {one: resource.key for one, resource in resources.items() if not resource.is_write_access}
+def holds_of(context: Context, sessions: Sequence[SessionItem]) -> list[tuple[Hold, ...]]:
+    """Return what each session holds by the items now: the resources that it owns, and its exclusive partitions.
+
+    The items of all of them are read together, a hundred a call.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    held = [hold for session in sessions for hold in _written(session)]
+    owned = [(one, Resource.of(one).key) for session in sessions for one in _owned(session)]
     topics = {keys.topic_item(hold.topic) for hold in held}
-    topics |= {keys.topic_item(place[0]) for one in owned if one.topic_id and (place := partition_named(one.resource))}
-    access_keys = {keys.access_item(*hold.place) for hold in held}
-    found = context.read_items(sorted({*topics, *access_keys, *owned.values()}))
+    topics |= {
+        keys.topic_item(place[0]) for one, _ in owned if one.topic_id and (place := partition_named(one.resource))
+    }
+    found = context.read_items(
+        sorted({*topics, *(keys.access_item(*hold.place) for hold in held), *(key for _, key in owned)})
+    )
     current_ids = {
         item.value["topic_id"] for key, item in found.items() if key in topics and not item.value["is_going"]
     }
-    shown: dict[tuple[str | None, str], None] = {}
-    for hold in held:
+    return [tuple(_holds(session, current_ids, found)) for session in sessions]
+
+
+def _written(session: SessionItem) -> list[WriteHold]:
+    return [hold for hold in session.holds if hold.mode == EXCLUSIVE and hold.state == LIVE]
+
+
+def _owned(session: SessionItem) -> list[OwnedHold]:
+    # Owned write access is also one of the session's holds.
+    return [owned for owned in session.owns if not Resource.of(owned).is_write_access]
+
+
+def _holds(session: SessionItem, current_ids: Collection[object], found: Mapping[ItemKey, Item]) -> dict[Hold, None]:
+    shown: dict[Hold, None] = {}
+    for hold in _written(session):
         item = access_from_item(found.get(keys.access_item(*hold.place)))
         holder = Holder(session.session_id, hold.epoch, hold.producer_name)
         if hold.topic_id in current_ids and item.granted == holder:
-            shown[None, f"{hold.topic}/{hold.partition}"] = None
-    for one, key in owned.items():
+            shown[Hold(None, f"{hold.topic}/{hold.partition}")] = None
+    for one in _owned(session):
         is_current = not one.topic_id or one.topic_id in current_ids
-        if is_current and OwnershipItem.from_item(found.get(key)).session_id == session.session_id:
-            shown[one.group, one.resource] = None
-    return tuple(shown)
+        owner = OwnershipItem.from_item(found.get(Resource.of(one).key)).session_id
+        if is_current and owner == session.session_id:
+            shown[Hold(one.group, one.resource)] = None
+    return shown

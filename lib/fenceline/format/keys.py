@@ -265,7 +265,8 @@ def parse_offer_item(key: ItemKey) -> str:
 
 
 SESSION_SHARDS = "0123456789abcdef"
-_SESSION_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+SESSION_ID_CHARS = 32
+_SESSION_ID = re.compile(rf"[0-9a-f]{{{SESSION_ID_CHARS}}}", re.ASCII)
 
 
 def sessions_of(shard: str) -> str:
@@ -371,9 +372,12 @@ def parse_transactional_id_item(key: ItemKey) -> int:
     return int(key.sort)
 
 
+ONCE_SHARDS = [f"once/{shard:02d}" for shard in range(COORDINATOR_SHARDS)]  # the partition keys of the versions
+
+
 def once_item(app_id: str) -> ItemKey:
     """Return the key of an application's committed version, in the shard of a transactional id of that name."""
-    return ItemKey(f"once/{coordinator_shard(app_id):02d}", app_id)
+    return ItemKey(ONCE_SHARDS[coordinator_shard(app_id)], app_id)
 
 
 def groups_of(shard: int) -> str:

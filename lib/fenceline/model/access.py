@@ -195,3 +195,41 @@ class TopicAccess(NamedTuple):
 
     partitions: Sequence[AccessState]
     has_more: bool
+
+
+@Titled("LiveSession")
+class LiveSession(NamedTuple):
+    """A live session, as a list has it.
+
+    Attributes:
+        session_id: Only its beginning, if the session is another principal's.
+        since: When it was made, in ms.
+        holds: How many resources it owns, with the partitions that its exclusive producers hold.
+    """
+
+    session_id: str
+    client_name: ClientName | None
+    since: int
+    expires_at: int
+    holds: int
+
+
+_GO_ON = "Where the next page begins, if not after the last one of these."
+
+
+@Titled("Sessions")
+class SessionPage(NamedTuple):
+    """Some live sessions, by id."""
+
+    sessions: Sequence[LiveSession]
+    has_more: bool
+    go_on_after: Annotated[str | None, LEFT_OUT, _GO_ON] = None
+
+
+@Titled("Locks")
+class LockPage(NamedTuple):
+    """Some locks that are owned, by name."""
+
+    locks: Sequence[Ownership]
+    has_more: bool
+    go_on_after: Annotated[ResourceName | None, LEFT_OUT, _GO_ON] = None

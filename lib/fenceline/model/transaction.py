@@ -90,6 +90,17 @@ class OnceMark:
     committed_at: int | None = None
 
 
+@Titled("OnceMarks")
+class OncePage(NamedTuple):
+    """Versions that applications have committed, by application."""
+
+    versions: Sequence[OnceMark]
+    has_more: bool
+    go_on_after: Annotated[
+        TransactionalId | None, LEFT_OUT, "Where the next page begins, if not after the last one of these."
+    ] = None
+
+
 @Titled(
     "Transaction",
     "The transaction of a transactional id. The lists are empty before it begins and after it is complete.",

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fenceline import limits
-from fenceline.access import fence_markers, sessions
+from fenceline.access import fence_markers, session_list, sessions
 from fenceline.access.claims import producers as named_producers
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.claims.waiting import Waiting
-from fenceline.access.ownership import own, release
+from fenceline.access.ownership import lock_list, own, release
 from fenceline.access.session_item import SessionItem
 from fenceline.access.topic_access import list_access
 from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
@@ -26,9 +26,11 @@ from fenceline.model.access import (
     GRANTED,
     AccessHistory,
     Claim,
+    LockPage,
     OwnedResource,
     Ownership,
     ProducerPage,
+    SessionPage,
     SessionState,
     TopicAccess,
 )
@@ -127,6 +129,11 @@ class Access:
         return sessions.read(self._resolver.partitions, session_id, principal)
 
     @translated
+    def sessions(self, *, start_after: str = "", limit: int = limits.LIST_DEFAULT, principal: str = "") -> SessionPage:
+        """Return live sessions of all principals, by id; see ``session_list.list_sessions``."""
+        return session_list.list_sessions(self._context, start_after=start_after, limit=limit, principal=principal)
+
+    @translated
     def heartbeat(self, session_id: str, *, principal: str = "") -> SessionState:
         """Renew a live session's lease; see ``sessions.heartbeat``."""
         return sessions.heartbeat(self._resolver.partitions, session_id, principal)
@@ -205,3 +212,17 @@ class Access:
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
         """Return the owner of a resource, with its generation and token; see ``release.read_owner``."""
         return release.read_owner(self._resolver.partitions, resource, group=group, principal=principal)
+
+    @translated
+    def locks(
+        self,
+        *,
+        group: str | None = None,
+        start_after: str = "",
+        limit: int = limits.LIST_DEFAULT,
+        principal: str = "",
+    ) -> LockPage:
+        """Return locks that are owned, by name; see ``lock_list.list_locks``."""
+        return lock_list.list_locks(
+            self._context, group=group, start_after=start_after, limit=limit, principal=principal
+        )

@@ -21,6 +21,7 @@ from fenceline.groups import member_guard
 from fenceline.groups.member_guard import Caller
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
+from fenceline.log.sharded_list import Reads
 from fenceline.model.principal import lasting
 from fenceline.model.requests import MemberRef
 from fenceline.model.subscription import CommittedOffset
@@ -28,6 +29,7 @@ from fenceline.model.topic import Topic, unknown_partition
 from fenceline.model.transaction import (
     FencedTransaction,
     OnceMark,
+    OncePage,
     OpenTransactionPage,
     ProducerPair,
     TopicPartition,
@@ -190,6 +192,13 @@ class Transactions:
         return OnceMark(app_id, committed_version.NONE) if found is None else found.mark
 
     @translated
+    def list_once(self, *, start_after: str = "", limit: int = limits.LIST_DEFAULT, principal: str = "") -> OncePage:
+        """Return the versions of the principal's applications, and of those that have none, by application."""
+        return committed_version.list_marks(
+            self._context, start_after=start_after, limit=limit, principal=lasting(principal)
+        )
+
+    @translated
     def forget_once(self, app_id: str, *, principal: str = "") -> None:
         """Forget an application's version, so that any version may be committed again. Twice does no harm."""
         committed_version.forget(self._context, app_id, lasting(principal))
@@ -228,7 +237,7 @@ class Transactions:
 
         Those of other principals are left out.
         """
-        reads = listing.Reads()
+        reads = Reads()
         found, has_more = listing.list_transactions(
             self._context,
             states=() if state is None else (state,),

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fenceline import limits
 from fenceline.errors import AlreadyCommittedError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
-from fenceline.model.principal import judge
-from fenceline.model.transaction import OnceMark
+from fenceline.log.sharded_list import Reads, items_after
+from fenceline.model.principal import is_anothers, judge
+from fenceline.model.transaction import OnceMark, OncePage
 from fenceline.ports import Delete, Item, ItemValue, Put
 from fenceline.runtime import Runtime
 
@@ -97,6 +99,26 @@ def read(context: Context, app_id: str, principal: str = "") -> OnceItem | None:
     stored = None if found is None else once_from_item(found)
     judge_application(stored, principal)
     return stored
+
+
+def list_marks(
+    context: Context, *, start_after: str, limit: int, principal: str = "", reads: Reads | None = None
+) -> OncePage:
+    """Return up to ``limit`` versions, by application in byte order, without those of other principals.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    reads = reads or Reads()
+    start_after = start_after[: limits.TRANSACTIONAL_ID_BYTES_MAX + 1]  # because a store's keys have bounds
+    found: list[OnceMark] = []
+    for one in map(once_from_item, items_after(context, keys.ONCE_SHARDS, start_after, limit, reads)):
+        if is_anothers(one.principal, principal):
+            continue
+        if len(found) == limit:
+            return OncePage(found, has_more=True)
+        found.append(one.mark)
+    return OncePage(found, reads.go_on_after is not None, reads.go_on_after)
 
 
 def forget(context: Context, app_id: str, principal: str = "") -> None:

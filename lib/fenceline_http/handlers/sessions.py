@@ -13,7 +13,7 @@ from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
     from fenceline.model.access import ProducerPage
-    from fenceline_http.operations.ownership import OwnerQuery, OwnRequest, ReleaseRequest
+    from fenceline_http.operations.ownership import LockQuery, OwnerQuery, OwnRequest, ReleaseRequest
     from fenceline_http.operations.sessions import (
         AccessPage,
         ClaimBody,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         NewSession,
         OfSession,
         ProducerQuery,
+        SessionQuery,
     )
     from fenceline_http.operations.shared import NamePage
     from fenceline_http.request import Request
@@ -36,6 +37,11 @@ def create_session(request: Request, wanted: NewSession) -> Response:
 def show_session(request: Request) -> Response:
     shown = request.log.access.session(request.parameters["session_id"], principal=request.principal)
     return responses.json(shown)
+
+
+def list_sessions(request: Request, wanted: SessionQuery) -> Response:
+    page = request.log.access.sessions(start_after=wanted.start_after, limit=wanted.limit, principal=request.principal)
+    return responses.listed(page)  # which is never cut: a session is short
 
 
 def heartbeat(request: Request) -> Response:
@@ -126,3 +132,10 @@ def release(request: Request, wanted: ReleaseRequest) -> Response:
 def show_owner(request: Request, wanted: OwnerQuery) -> Response:
     shown = request.log.access.ownership(wanted.resource, group=wanted.group, principal=request.principal)
     return responses.json(shown)
+
+
+def list_locks(request: Request, wanted: LockQuery) -> Response:
+    page = request.log.access.locks(
+        group=wanted.group, start_after=wanted.start_after, limit=wanted.limit, principal=request.principal
+    )
+    return responses.listed(page, go_on_after=None)  # A page that is cut goes on after its last one.

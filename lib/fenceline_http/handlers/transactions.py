@@ -15,7 +15,14 @@ from fenceline_http.responses import Response
 from fenceline_http.value_kinds import GROUP, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
-    from fenceline_http.operations.ends import EndTransaction, EndTransactions, ExtendTransaction, OfProducer, Once
+    from fenceline_http.operations.ends import (
+        EndTransaction,
+        EndTransactions,
+        ExtendTransaction,
+        OfProducer,
+        Once,
+        OnceQuery,
+    )
     from fenceline_http.operations.transactions import (
         AbortAnywhere,
         AbortTransaction,
@@ -116,6 +123,13 @@ def extend(request: Request, wanted: ExtendTransaction) -> Response:
 
 def show_once(request: Request) -> Response:
     return responses.json(request.log.transactions.once(_app_id(request), principal=request.principal))
+
+
+def list_once(request: Request, wanted: OnceQuery) -> Response:
+    page = request.log.transactions.list_once(
+        start_after=wanted.start_after, limit=wanted.limit, principal=request.principal
+    )
+    return responses.listed(page, go_on_after=None)  # A page that is cut goes on after its last one.
 
 
 def forget_once(request: Request) -> Response:

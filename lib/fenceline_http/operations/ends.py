@@ -13,12 +13,12 @@ from typing import Annotated, NamedTuple
 
 from fenceline import limits
 from fenceline.answers import Stated
-from fenceline.model.transaction import OnceMark, ProducerPair, TransactionMember
+from fenceline.model.transaction import OnceMark, OncePage, ProducerPair, TransactionMember
 from fenceline_http import strict_json
-from fenceline_http.operations.shared import STORES, WRITES
-from fenceline_http.request_schema import Body, Members, object_of, optional, required
+from fenceline_http.operations.shared import LIMIT_TEXT, STORES, WRITES
+from fenceline_http.request_schema import Body, Members, Query, object_of, optional, required
 from fenceline_http.route import Route
-from fenceline_http.value_kinds import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
+from fenceline_http.value_kinds import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse, size
 
 TRANSACTIONS = "/v1/transactions"
 TRANSACTION = f"{TRANSACTIONS}/{{transactional_id}}"
@@ -46,6 +46,13 @@ class Once(Members):
     app_id: str = required(TRANSACTIONAL_ID)
     version: int = required(integer())
     note: str | None = optional(Kind(_note, {"type": "string", "maxLength": limits.ONCE_NOTE_BYTES_MAX}))
+
+
+class OnceQuery(Query):
+    """Some of the versions that applications have committed."""
+
+    start_after: str = optional(TEXT, "Continue after this application.", default="")
+    limit: int = optional(size(limits.LIST_DEFAULT, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_DEFAULT)
 
 
 _RESULT = choice(("commit", "abort"))
@@ -162,6 +169,20 @@ ROUTES = (
         answers={200: ExtendedTransaction(1_700_000_060_000)},
         codes=(*WRITES, *OF_PRODUCER, "INVALID_TXN_STATE"),
         body={**PAIR_EXAMPLE, "timeout_ms": 60_000},
+    ),
+    Route(
+        "GET",
+        "/v1/once",
+        "transactions.list_once",
+        operation="listOnce",
+        tag="Transactions",
+        summary="List the versions that applications have committed",
+        description="Lists the last version of each application that has raised one by `once`, by application. Those "
+        "of other principals are left out.",
+        takes=OnceQuery,
+        answers={200: OncePage([OnceMark(_APP_EXAMPLE, 7, "run-2", 1_700_000_000_000)], has_more=False)},
+        codes=("STORE_UNAVAILABLE",),
+        query={"limit": 10},
     ),
     Route(
         "GET",

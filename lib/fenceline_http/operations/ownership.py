@@ -7,17 +7,18 @@ also serves callers without HTTP.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.answers import Titled
 from fenceline.model import kinds
-from fenceline.model.access import OwnedResource, Ownership
+from fenceline.model.access import LockPage, OwnedResource, Ownership
 from fenceline_http.json_schema import of_type
-from fenceline_http.operations.shared import OWNER, SESSION_EXAMPLE, WRITES
+from fenceline_http.operations.shared import LIMIT_TEXT, OWNER, SESSION_EXAMPLE, WRITES
 from fenceline_http.request_schema import Body, Members, Query, object_of, optional, required
 from fenceline_http.route import Route
-from fenceline_http.value_kinds import TEXT, integer, list_of
+from fenceline_http.value_kinds import TEXT, integer, list_of, size
 
 _RESOURCE = TEXT.shown(of_type(kinds.ResourceName))
 _GROUP = TEXT.shown(of_type(kinds.GroupName))
@@ -57,6 +58,16 @@ class OwnerQuery(Query):
     )
 
 
+class LockQuery(Query):
+    """Some of the locks that are owned."""
+
+    group: str | None = optional(
+        _GROUP, "Only locks that were taken for this group. Left out, only those that were taken for none."
+    )
+    start_after: str = optional(TEXT, "Continue after this name.", default="")
+    limit: int = optional(size(limits.LIST_DEFAULT, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_DEFAULT)
+
+
 @Titled("Owned")
 class OwnAnswer(NamedTuple):
     """Resources that were taken."""
@@ -64,6 +75,17 @@ class OwnAnswer(NamedTuple):
     group: kinds.GroupName | None
     resources: Sequence[OwnedResource]
 
+
+_OWNERSHIP = Ownership(
+    "orders/0",
+    "billing",
+    generation=3,
+    fencing_token=7,
+    session_id=SESSION_EXAMPLE,
+    client_name="web-3:4711",
+    since=1_700_000_000_000,
+    until=1_700_000_030_000,
+)
 
 ROUTES = (
     Route(
@@ -106,19 +128,22 @@ ROUTES = (
         summary="Show who owns a resource",
         description="Shows the owner of a resource. A resource that was never owned has generation 0 and no session.",
         takes=OwnerQuery,
-        answers={
-            200: Ownership(
-                "orders/0",
-                "billing",
-                generation=3,
-                fencing_token=7,
-                session_id=SESSION_EXAMPLE,
-                client_name="web-3:4711",
-                since=1_700_000_000_000,
-                until=1_700_000_030_000,
-            )
-        },
+        answers={200: _OWNERSHIP},
         codes=WRITES,
         query={"resource": "orders/0", "group": "billing"},
+    ),
+    Route(
+        "GET",
+        "/v1/locks",
+        "sessions.list_locks",
+        operation="listLocks",
+        tag="Ownership",
+        summary="List the locks that are owned",
+        description="Lists the resources that live sessions own and that are no partitions, by name: those of a group, "
+        "or those without one.",
+        takes=LockQuery,
+        answers={200: LockPage([replace(_OWNERSHIP, resource="nightly", group=None)], has_more=False)},
+        codes=("STORE_UNAVAILABLE",),
+        query={"start_after": "hourly"},
     ),
 )

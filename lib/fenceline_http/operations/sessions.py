@@ -22,7 +22,9 @@ from fenceline.model.access import (
     GroupOwner,
     Hold,
     Lease,
+    LiveSession,
     PartitionOwner,
+    SessionPage,
     SessionState,
     TopicAccess,
 )
@@ -63,6 +65,15 @@ class NewSession(Body, is_optional=True):
 
     lease_ms: int | None = optional(_LEASE_MS)
     client_name: str | None = optional(_CLIENT_NAME)
+
+
+class SessionQuery(Query):
+    """Some of the live sessions."""
+
+    start_after: str = optional(
+        TEXT, "Continue after this id. Of another principal's session, its first 8 characters are enough.", default=""
+    )
+    limit: int = optional(size(limits.LIST_DEFAULT, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_DEFAULT)
 
 
 _EPOCH = integer(-1)
@@ -194,6 +205,24 @@ ROUTES = (
         answers={201: Lease(SESSION_EXAMPLE, 30_000, 1_700_000_030_000)},
         codes=WRITES,
         body={"lease_ms": 30_000, "client_name": "web-3:4711"},
+    ),
+    Route(
+        "GET",
+        "/v1/sessions",
+        "sessions.list_sessions",
+        operation="listSessions",
+        tag="Sessions",
+        summary="List live sessions",
+        description="Lists the sessions that are live, of all principals, by id, each with how many partitions and "
+        "resources it holds.",
+        takes=SessionQuery,
+        answers={
+            200: SessionPage(
+                [LiveSession(SESSION_EXAMPLE, "web-3:4711", 1_700_000_000_000, 1_700_000_030_000, 1)], has_more=False
+            )
+        },
+        codes=("STORE_UNAVAILABLE",),
+        query={"limit": 10},
     ),
     Route(
         "GET",

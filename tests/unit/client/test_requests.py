@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from fenceline import errors
+from fenceline.answers import to_json
 from fenceline.client import Client
 from fenceline.client.transport import BACKOFF, FIRST_CONNECTION_MS
 from fenceline.model.record import Record
@@ -619,6 +620,57 @@ def test_a_closed_client_sends_nothing():
         client.health()
 
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "entry", "last", "listed"),
+    [
+        (
+            "/v1/sessions",
+            "sessions",
+            {"session_id": "ab12cd34", "client_name": None, "since": 1, "expires_at": 2, "holds": 3},
+            "ab12cd34",
+            lambda client: client.sessions(),
+        ),
+        (
+            "/v1/locks",
+            "locks",
+            {
+                "resource": "a/b",
+                "group": None,
+                "generation": 2,
+                "fencing_token": 1,
+                "session_id": "ab12cd34",
+                "client_name": "cron",
+                "since": 1,
+                "until": 2,
+            },
+            "a%2Fb",
+            lambda client: client.locks(),
+        ),
+        (
+            "/v1/once",
+            "versions",
+            {"app_id": "hourly", "version": 7, "note": "run-1", "committed_at": 1},
+            "hourly",
+            lambda client: client.once_versions(),
+        ),
+    ],
+)
+def test_a_list_goes_on_after_its_last_entry_or_where_the_service_says(path, name, entry, last, listed):
+    client, seen = client_of(
+        httpx.Response(200, json={name: [entry], "has_more": True}),
+        httpx.Response(200, json={name: [], "has_more": True, "go_on_after": "x"}),
+        httpx.Response(200, json={name: [entry], "has_more": False}),
+    )
+    assert [to_json(one) for one in listed(client)] == [entry, entry]
+    assert [one.url.raw_path.decode() for one in seen] == [path, f"{path}?start_after={last}", f"{path}?start_after=x"]
+
+
+def test_locks_of_a_group_are_asked_for_by_its_name():
+    client, seen = client_of(httpx.Response(200, json={"locks": [], "has_more": False}))
+    assert list(client.locks("a b")) == []
+    assert dict(seen[0].url.params) == {"group": "a b"}
 
 
 def test_sessions_and_claims_of_a_client_have_its_name():

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline.log.context import Context
+from fenceline.log.sharded_list import Reads
 from fenceline.model.transaction import EMPTY, ONGOING, PREPARE_ABORT, STATES, ProducerPair, TopicPartition, Transaction
 from fenceline.transactions.item import ProducerIdItem, TopicPartitions, TransactionItem
-from fenceline.transactions.listing import Reads, list_transactions
+from fenceline.transactions.listing import list_transactions
 from tests.support.runtime import START_MS
 from tests.support.service import Service, serve
 

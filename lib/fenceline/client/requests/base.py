@@ -51,6 +51,24 @@ class Requests:
             )
         )
 
+    def _listed(
+        self,
+        path: str,
+        name: str,
+        last: str,
+        params: Mapping[str, Param | None] | None = None,
+        *,
+        start_after: str | None = None,
+    ) -> Iterator[Answer]:
+        """Yield the entries of a list that may stop early: it is in the member ``name``, and goes on by ``last``."""
+
+        def last_of(page: Answer) -> str:
+            # A page may have few entries, or none, because the service looks at a bounded number at once.
+            return str(page.get("go_on_after") or page[name][-1][last])
+
+        for page in self._pages(path, last_of, params, start_after=start_after):
+            yield from page[name]
+
     def _pages(
         self,
         path: str,

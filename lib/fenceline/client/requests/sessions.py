@@ -27,6 +27,7 @@ from fenceline.client.types import (
     Producers,
     SessionState,
 )
+from fenceline.model.access import LiveSession
 
 
 @public
@@ -46,6 +47,10 @@ class SessionRequests(Requests):
     def session_state(self, session_id: str) -> SessionState:
         """Return a session as it is now, or raise ``UnknownSessionError``."""
         return parse(SessionState, self._call("GET", f"/v1/sessions/{part(session_id)}", "none"))
+
+    def sessions(self) -> Iterator[LiveSession]:
+        """Yield the live sessions, of all principals, by id; another principal's id is only its first 8 characters."""
+        yield from map(partial(parse, LiveSession), self._listed("/v1/sessions", "sessions", "session_id"))
 
     def heartbeat(self, session_id: str, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> int:
         """Renew a session's lease, and return the time until which it lasts.
@@ -210,6 +215,11 @@ class SessionRequests(Requests):
         """Give resources back; the service ignores a resource that the session does not own."""
         body = given(session_id=session_id, group=group, resources=list(resources))
         self._transport.request("POST", "/v1/own/release", effect="repeatable", body=body, retry_ms=retry_ms)
+
+    def locks(self, group: str | None = None) -> Iterator[Ownership]:
+        """Yield the locks that are owned, by name: those of a group, or those that were taken without one."""
+        found = self._listed("/v1/locks", "locks", "resource", {"group": group})
+        yield from map(partial(parse, Ownership), found)
 
     def ownership(
         self,

@@ -221,6 +221,13 @@ class TransactionRequests(Requests):
         """Return the version that an application has committed by ``once``; its ``version`` is -1 if there is none."""
         return parse(OnceMark, self._call("GET", _once_path(app_id), "none"))
 
+    def once_versions(self) -> Iterator[OnceMark]:
+        """Yield the version of each application that has committed one by ``once``, by application.
+
+        Those of other principals are left out.
+        """
+        yield from map(partial(parse, OnceMark), self._listed("/v1/once", "versions", "app_id"))
+
     def forget_once(self, app_id: str) -> None:
         """Forget an application's committed version, so that it may commit any version again, an earlier one, too."""
         self._transport.request("DELETE", _once_path(app_id), effect="repeatable")
@@ -253,13 +260,9 @@ class TransactionRequests(Requests):
         """
         params = {"state": state, "producer_id": producer_id, "longer_than_ms": longer_than_ms}
 
-        def last_id(page: Answer) -> str:
-            # A page may have few transactions, or none, because the service looks at a bounded number of ids at once.
-            return str(page.get("go_on_after") or page["transactions"][-1]["transactional_id"])
-
         path = "/v1/operator/transactions" if as_operator else "/v1/transactions"
-        for page in self._pages(path, last_id, params, start_after=start_after):
-            yield from map(partial(parse, Transaction), page["transactions"])
+        found = self._listed(path, "transactions", "transactional_id", params, start_after=start_after)
+        yield from map(partial(parse, Transaction), found)
 
     def producer_states(self, topic: str, partition: int) -> Iterator[ShownProducerState]:
         """Yield a partition's state of each producer that wrote to it, by producer id (DESCRIBE_PRODUCERS)."""
