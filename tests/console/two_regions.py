@@ -1,18 +1,17 @@
-"""Two regions of a test of the console, that replicate each other, and a page that reaches both."""
+"""Two regions of a test of the console, that replicate each other, and a console that reaches both."""
 
 from __future__ import annotations
 
-import json
 import socket
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page
 
 from fenceline.client import Client
 from fenceline_cli.dev_server.process import ServerProcess
@@ -63,40 +62,27 @@ def pair(directory: Callable[[str], Path]) -> Iterator[Pair]:
         yield Pair(servers, urls, clients)
 
 
-def reach(page: Page, urls: dict[str, str], *, is_read_only: bool = False, without: Sequence[str] = ()) -> Page:
-    """Let a page reach several regions, as ``fenceline console --at`` does; those in ``without`` are silent."""
-    regions = [{"name": name, "path": f"/console/regions/{name}"} for name in urls]
-    about = {"version": "0", "is_read_only": is_read_only, "has_export": True, "refresh_ms": 1000, "regions": regions}
-    page.route("**/console/about.json", lambda route: route.fulfill(json=about))
-
-    def answer(route: Route) -> None:
-        name, _, rest = route.request.url.partition("/console/regions/")[2].partition("/")
-        if name in without:
-            silence = {"code": "STORE_UNAVAILABLE", "detail": f"region {name} does not answer"}
-            route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(silence))
-            return
-        status, body = _asked(f"{urls[name]}/{rest}", route.request.method, route.request.post_data_buffer)
-        route.fulfill(status=status, content_type="application/json", body=body)
-
-    page.route("**/console/regions/*/v1/**", answer)
-    return page
+@contextmanager
+def console(urls: dict[str, str], *options: str) -> Iterator[str]:
+    """Lend the URL of a console that reaches several regions."""
+    given = [part for name, url in urls.items() for part in ("--at", f"{name}={url}")]
+    command = [sys.executable, "-m", "fenceline_cli.main", "console", *given, "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip().removeprefix("console: ").removesuffix("/console")
+        finally:
+            process.terminate()
 
 
-def _asked(url: str, method: str, body: bytes | None) -> tuple[int, bytes]:
-    request = urllib.request.Request(url, data=body, method=method, headers={"content-type": "application/json"})
-    try:
-        with urllib.request.urlopen(request) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read()
+def silent_url() -> str:
+    """Return a URL where nothing answers."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def replication(page: Page, urls: dict[str, str], region: str, topic: str, **members: Any) -> None:
-    """Let a page see another replication of a topic in a region: these members take the place of the region's own."""
-
-    def answer(route: Route) -> None:
-        rest = route.request.url.partition(f"/console/regions/{region}/")[2]
-        status, body = _asked(f"{urls[region]}/{rest}", "GET", None)
-        route.fulfill(status=status, json={**json.loads(body), **members})
-
-    page.route(f"**/console/regions/{region}/v1/topics/{topic}/replication?*", answer)
+def replication(page: Page, region: str, topic: str, **members: Any) -> None:
+    """Let a page see another replication of a topic in a region than there is."""
+    empty: dict[str, Any] = {"regions": [], "gaps": [], "skipped_records": 0, "snapshots": [], "pending": []}
+    answer = {"region": region, **empty, "has_more": False, **members}
+    page.route(f"**/console/regions/{region}/v1/topics/{topic}/replication?*", lambda route: route.fulfill(json=answer))

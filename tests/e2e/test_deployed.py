@@ -212,7 +212,7 @@ def test_requests_through_the_api_ask_the_stores_as_the_library_does(region: Reg
             lent.service.meter.take()
             request(lent.client, topic)
         library = dict(lent.service.meter.take().calls)
-    for _ in range(5):  # until no one else asks the function meanwhile
+    for _ in range(5):  # until no other request reaches the function meanwhile
         counts = calls_of(region, function, [lambda: request(client, topic)] * tries)
         if len(counts) == tries:
             break

@@ -79,7 +79,9 @@ function Plan(move) {
     const done = make(move, plan, stop.current.signal, (words) => (step.value = words));
     done.then((found) => (moved.value = found), (error) => (failed.value = error)).finally(() => { step.value = ""; asked.again(); });
   };
-  return html`<${Trouble} error=${asked.error} again=${asked.again} />${failed.value ? html`<${Trouble} error=${failed.value} />` : null}
+  return html`<${Trouble} error=${asked.error} again=${asked.again} />
+    ${plan === null && asked.error?.status === 0 ? html`<p class="said">A subscription moves only to a region that answers: ${visible(asked.error.message)}</p>` : null}
+    ${failed.value ? html`<${Trouble} error=${failed.value} />` : null}
     ${plan === null ? (asked.error?.status ? null : html`<div class="sheet"><table><tbody><${Bones} widths=${[60, 60, 60, 60, 60]} isLate=${asked.isLate} /></tbody></table></div>`) : html`
     <section class="sheet" aria-label="The move"><header class="copy"><div>
         <p class="headline" role="status">${moved.value ? `Moved to ${visible(to)}: ` : ""}${said(howMany(moved.value?.plan ?? plan), !moved.value)}.</p>
