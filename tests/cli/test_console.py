@@ -1,10 +1,9 @@
 """The console as commands serve it: beside the API of this machine, and in front of a service elsewhere."""
 
 import socket
-import subprocess
 import sys
 import webbrowser
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import httpx
 import pytest
@@ -14,18 +13,8 @@ from fenceline.client import Client
 from fenceline_cli.console_proxy import server as console_server
 from fenceline_cli.dev_server.process import ServerProcess
 from fenceline_cli.main import app
+from tests.support.consoles import console, origin_of, started
 from tests.support.patience import PATIENCE_S
-
-
-@contextmanager
-def started(*arguments, lines=1):
-    """Run a command, and lend the first lines that it prints."""
-    command = [sys.executable, "-m", "fenceline_cli.main", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield [process.stdout.readline().rstrip("\n") for _ in range(lines)]
-        finally:
-            process.terminate()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -48,11 +37,9 @@ def test_without_its_console_a_server_has_no_page(tmp_path, workers):
 
 
 def test_console_shows_a_service_and_says_whether_it_may_change_it(url):
-    with started("console", "--url", url, "--port", 0, lines=2) as [console, shown]:
+    with started("console", "--url", url, "--port", 0, lines=2) as [printed, shown]:
         assert shown == f"it only reads {url.removeprefix('http://')}: {url}"
-        with httpx.Client(
-            base_url=console.removeprefix("console: ").removesuffix("/console"), timeout=PATIENCE_S
-        ) as http:
+        with httpx.Client(base_url=origin_of(printed), timeout=PATIENCE_S) as http:
             assert http.get("/console").headers["content-type"] == "text/html; charset=utf-8"
             about = http.get("/console/about.json").json()
             assert (about["is_read_only"], about["has_export"], about["refresh_ms"]) == (True, True, 1_000)
@@ -65,9 +52,9 @@ def test_console_shows_a_service_and_says_whether_it_may_change_it(url):
 def test_console_of_several_regions_may_change_each(tmp_path, url, client):
     with ServerProcess(tmp_path, options=["--region", "us"]) as other:
         given = ["--at", f"eu={url}", "--at", f"us={other.url}", "--write", "--no-export", "--refresh", "2.5"]
-        with started("console", *given, "--port", 0, lines=3) as [console, *shown]:
+        with started("console", *given, "--port", 0, lines=3) as [printed, *shown]:
             assert shown == [f"it may change eu: {url}", f"it may change us: {other.url}"]
-            with httpx.Client(base_url=console.removeprefix("console: "), timeout=PATIENCE_S) as http:
+            with httpx.Client(base_url=f"{origin_of(printed)}/console", timeout=PATIENCE_S) as http:
                 about = http.get("/about.json").json()
                 assert (about["is_read_only"], about["has_export"], about["refresh_ms"]) == (False, False, 2_500)
                 for region, name in (("eu", "of-eu"), ("us", "of-us")):
@@ -81,8 +68,8 @@ def test_console_of_several_regions_may_change_each(tmp_path, url, client):
 def test_console_says_that_its_service_is_silent_and_goes_on_when_it_is_back(tmp_path):
     with ServerProcess(tmp_path) as server:
         url = server.url
-    with started("console", "--url", url, "--port", 0, lines=2) as [console, _]:
-        health = f"{console.removeprefix('console: ').removesuffix('/console')}/v1/health"
+    with console("--url", url) as served:
+        health = f"{served}/v1/health"
         assert httpx.get(health, timeout=PATIENCE_S).json()["code"] == "UNREACHABLE"
         with ServerProcess(tmp_path, port=int(url.rpartition(":")[2])):
             assert httpx.get(health, timeout=PATIENCE_S).json()["status"] == "ok"

@@ -181,7 +181,9 @@ def test_live_shows_what_comes_and_does_not_jump(look, client, url):
         producer.flush()
         show(page)
     expect(page.locator(".records tbody tr").first).to_contain_text("many 2999")
-    expect(page.locator(".records .gap").first).to_contain_text("… 2,500 offsets of partition 0 are skipped, from 212 on.")
+    expect(page.locator(".records .gap").first).to_contain_text(
+        "… 2,500 offsets of partition 0 are skipped, from 212 on."
+    )
     page.get_by_role("button", name="Read from there").click()
     expect(page.locator(".records tbody tr").first).to_contain_text("many 0")
 

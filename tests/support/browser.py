@@ -40,7 +40,11 @@ class Heard:
     def __init__(self, url: str) -> None:
         self.said: list[str] = []
         self.elsewhere: list[str] = []
-        self._url = url
+        self._known = [url, "data:", "blob:"]
+
+    def elsewhere_is_meant(self, url: str) -> None:
+        """Let pages ask another place, too."""
+        self._known.append(url)
 
     def listen(self, page: Page) -> None:
         page.on("console", lambda message: self.said.append(message.text))
@@ -48,7 +52,7 @@ class Heard:
         page.on("request", lambda request: self._note(request.url))
 
     def _note(self, asked: str) -> None:
-        if not asked.startswith((self._url, "data:", "blob:")):
+        if not asked.startswith(tuple(self._known)):
             self.elsewhere.append(asked)
 
 
