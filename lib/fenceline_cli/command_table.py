@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "replication": ("replication", "Show how far regions are with a topic; snapshots and gaps."),
     "failover": ("failover.command", "Move a subscription to another region."),
     "producers": ("producers", "Show who may write to a topic and who could; claim it (PIP-68)."),
+    "session": ("sessions", "List live sessions, and show what one holds."),
     "txn": ("transactions.command", "List, describe and end transactions; run a command in them."),
     "own": ("own", "Own resources, or show their owners."),
     "lock": ("lock.command", "Run a command while holding a lock."),

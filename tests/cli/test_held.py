@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from datetime import datetime
 
 import pytest
@@ -257,6 +258,33 @@ def test_producers_history_shows_who_could_write_newest_first(run, client, topic
     assert run("producers", "history", topic, "--partition", 0).stdout.count("\n") == 1
     assert "has no partition 9" in last_line(run("producers", "history", topic, "--partition", 9))
     assert "limit" in run("producers", "history", topic, "--limit", 0).stderr
+
+
+def test_live_sessions_and_locks_are_listed_and_one_is_shown(run, client, topic, resource):
+    with client.own([resource, f"{topic}/0"]) as owner:
+        listed = json.loads(run("session", "list", "--json").stdout)
+        (one,) = [one for one in listed if one["session_id"] == owner.session_id]
+        state = client.session_state(owner.session_id)
+        assert (one["since"], one["client_name"], one["holds"]) == (state.since, client.client_name, 2)
+        rows = [line.split("\t") for line in run("session", "list").stdout.splitlines()]
+        assert rows[0] == ["session_id", "client_name", "since", "expires_at", "holds"]
+        assert [row[-1] for row in rows if row[0] == owner.session_id] == ["2"]
+
+        shown = dict(line.split("\t") for line in run("session", "show", owner.session_id).stdout.splitlines())
+        assert (shown["state"], shown["since"]) == ("live", utc(state.since))
+        assert {resource, f"{topic}/0", "resource"} <= shown.keys()
+        whole = json.loads(run("session", "show", owner.session_id, "--json").stdout)
+        assert sorted(hold["resource"] for hold in whole["holds"]) == sorted([resource, f"{topic}/0"])
+
+        locks = json.loads(run("own", "--show", "--json").stdout)
+        assert [asdict(client.ownership(resource))] == [one for one in locks if one["resource"] == resource]
+        assert not [one for one in locks if one["resource"] == f"{topic}/0"]
+        assert resource in run("own", "--show").stdout
+        assert resource not in run("own", "--show", "--group", "g").stdout
+    assert resource not in run("own", "--show").stdout
+    assert run("session", "show", owner.session_id).stdout.splitlines()[2] == "state\tclosed"
+    assert "UNKNOWN_SESSION" in last_line(run("session", "show", "nothing"))
+    assert "name a RESOURCE" in last_line(run("own"))
 
 
 def test_producers_list_shows_the_holder_and_the_queue(run, client, topic):

@@ -178,6 +178,15 @@ def test_the_committed_version_of_an_application_is_shown(wire, run, committed):
     assert {method for method, _, _ in asked(wire)} == {"GET"}
 
 
+def test_the_committed_versions_of_all_applications_are_listed(wire, run, committed):
+    header, row = lines(run("txn", "once"))
+    assert header.split("\t") == list(MARK)
+    assert row.split("\t") == ["spark.q:1", "7", "run-2", "1970-01-01T00:16:40Z"]
+    assert json.loads(run("txn", "once", "--json").stdout) == [MARK]
+    assert "name the APP_ID" in error_line(run("txn", "once", "--delete", "--yes"))
+    assert {method for method, _, _ in asked(wire)} == {"GET"}
+
+
 def test_a_committed_version_is_forgotten_after_confirmation(wire, run, committed):
     refused = run("txn", "once", "spark.q:1", "--delete")
     assert refused.exit_code == output.EXIT_FAILED

@@ -12,7 +12,7 @@ from fenceline.errors import FencelineError
 from fenceline_cli import units
 from fenceline_cli.held_right import LeaseSeconds, ending_in_order, hold, in_ms, owner_line
 from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
-from fenceline_cli.output import print_json, print_rows, utc
+from fenceline_cli.output import CommandError, print_json, print_rows, utc
 
 if TYPE_CHECKING:
     from fenceline.client.types import Ownership
@@ -45,15 +45,27 @@ class _RunsNothing(TyperCommand):
 @app.command(
     cls=_RunsNothing,
     epilog="Example: fenceline own orders/0 orders/1 --group billing --generation 7\n\n"
-    "Example: fenceline own orders/0 --group billing --show",
+    "Example: fenceline own orders/0 --group billing --show\n\n"
+    "Example: fenceline own --show   (all locks that were taken without --group)",
 )
 def own(
     resources: Annotated[
-        list[str], typer.Argument(metavar="RESOURCE", help="TOPIC/PARTITION, or any other name for a lock.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[RESOURCE]...",
+            help="TOPIC/PARTITION, or any other name for a lock; left out with --show, all locks.",
+        ),
+    ] = None,
     group: Group = None,
     generation: Generation = None,
-    show: Annotated[bool, typer.Option("--show", help="Take nothing: show the owners, and end.")] = False,
+    show: Annotated[
+        bool,
+        typer.Option(
+            "--show",
+            help="Take nothing: show the owners, and end. Without RESOURCE, all locks that are owned for the group, or"
+            " for none.",
+        ),
+    ] = False,
     wait: Annotated[
         float | None,
         typer.Option(
@@ -73,6 +85,8 @@ def own(
     if show:
         _show(resources, group, as_json, url)
         return
+    if not resources:
+        raise CommandError("name a RESOURCE, or give --show, which shows all locks")
 
     def tell(error: FencelineError) -> None:
         typer.echo(f"waiting for {error.resource}: {owner_line(client, error, group)}", err=True)
@@ -99,9 +113,9 @@ def own(
         hold(owner)
 
 
-def _show(resources: list[str], group: str | None, as_json: bool, url: str) -> None:
+def _show(resources: list[str] | None, group: str | None, as_json: bool, url: str) -> None:
     with connect(url) as client:
-        found = [client.ownership(resource, group=group) for resource in resources]
+        found = [client.ownership(resource, group=group) for resource in resources or ()] or list(client.locks(group))
     if as_json:
         print_json([asdict(one) for one in found])
         return

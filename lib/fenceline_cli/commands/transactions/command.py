@@ -283,10 +283,14 @@ def abort(
 
 
 @app.command(
-    epilog="Example: fenceline txn once hourly-totals\n\nExample: fenceline txn once hourly-totals --delete --yes"
+    epilog="Example: fenceline txn once hourly-totals\n\n"
+    "Example: fenceline txn once   (all applications)\n\n"
+    "Example: fenceline txn once hourly-totals --delete --yes"
 )
 def once(
-    app_id: Annotated[str, typer.Argument(metavar="APP_ID", help="The application's id.")],
+    app_id: Annotated[
+        str | None, typer.Argument(metavar="[APP_ID]", help="The application's id; left out, all are listed.")
+    ] = None,
     is_deleted: Annotated[
         bool, typer.Option("--delete", help="Forget it, so that any version can be committed again.")
     ] = False,
@@ -299,6 +303,11 @@ def once(
     A version of -1 means that it has committed none. With --delete the command forgets the version, after it has asked.
     A run of the application that repeats a version then commits it again.
     """
+    if app_id is None:
+        if is_deleted:
+            raise CommandError("name the APP_ID whose version --delete forgets")
+        _list_once(url, as_json=as_json)
+        return
     with connect(url) as client:
         found = client.once(app_id)
         if is_deleted and found.version >= 0:
@@ -320,6 +329,16 @@ def once(
             ("committed_at", "" if found.committed_at is None else utc(found.committed_at)),
         ):
             typer.echo(f"{name}\t{value}")
+
+
+def _list_once(url: str, *, as_json: bool) -> None:
+    with connect(url) as client:
+        found = list(client.once_versions())
+    if as_json:
+        print_json([_once_document(one) for one in found])
+        return
+    rows = [(one.app_id, one.version, one.note or "", utc(one.committed_at or 0)) for one in found]
+    print_rows(("app_id", "version", "note", "committed_at"), rows)
 
 
 def _open_since(client: Client, topic: str, partition: int, producer_id: int, producer_epoch: int) -> int | None:
