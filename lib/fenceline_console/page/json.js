@@ -57,7 +57,11 @@ export function pretty(text, most = Infinity) {
   const pieces = [];
   const closers = [];
   let size = 0, isName = false, isFirst = true, plain = "";
-  const line = () => `\n${"  ".repeat(Math.min(closers.length, INDENT_MAX))}`;
+  const line = () => {
+    const indent = `\n${"  ".repeat(Math.min(closers.length, INDENT_MAX))}`;
+    size += indent.length;
+    return indent;
+  };
   const flush = () => { if (plain) pieces.push({ kind: "", text: plain }); plain = ""; };
   for (const token of tokens(text)) {
     const { kind, text: word } = token;

@@ -35,13 +35,13 @@ export function Chips({ parts, only, view, choose }) {
     const range = view.get(p.partition), left = range ? Math.min(97, share(p, range[0])) : 0;
     return html`<button class="chip" key=${p.partition} aria-pressed=${chosen.has(String(p.partition))} onClick=${() => choose(only === String(p.partition) ? undefined : String(p.partition))}
       title=${`partition ${p.partition}: offsets ${grouped(p.log_start_offset)} to ${grouped(p.next_offset)}${range ? `; shown ${grouped(range[0])} to ${grouped(range[1])}` : ""}`}>
-      <b>${p.partition}</b><span>${grouped(p.next_offset - p.log_start_offset)}</span>
+      <b>${p.partition}</b> <span>${grouped(p.next_offset - p.log_start_offset)}</span>
       <i class="bar">${range && html`<i style=${{ left: `${left}%`, width: `${Math.max(3, share(p, range[1]) - left)}%` }}></i>`}</i></button>`;
   };
   const turn = (/** @type {number} */ by) => html`<button class="button quiet" disabled=${start.value + by < 0 || start.value + by >= parts.length}
     onClick=${() => (start.value += by)}>${by < 0 ? "Previous" : "Next"} ${CHIPS}</button>`;
   return html`<div class=${`chips ${only === null ? "" : "some"}`} role="group" aria-label="Partitions">
-    <button class="chip" aria-pressed=${only === null} onClick=${() => choose(undefined)}><b>All</b><span>${grouped(parts.length)}</span><i class="bar"></i></button>${some.map(chip)}
+    <button class="chip" aria-pressed=${only === null} onClick=${() => choose(undefined)}><b>All</b> <span>${grouped(parts.length)}</span><i class="bar"></i></button>${some.map(chip)}
     ${parts.length > CHIPS && html`${turn(-CHIPS)}${turn(CHIPS)}<label class="muted">Partition <input class="input" type="number" min="0" max=${parts.length - 1} value=${only ?? ""}
       onChange=${(/** @type {any} */ e) => choose(e.target.value === "" ? undefined : e.target.value)} /></label>`}</div>`;
 }

@@ -5,7 +5,7 @@ import { bytes, grouped, hex, visible } from "../format.js";
 import { isJson, pretty } from "../json.js";
 import { decode, parsed, registryId } from "../avro.js";
 
-const JSON_FIRST = 32768, JSON_MOST = 524288, TEXT_PART = 65536, HEX_PART = 8192, SHORT = 300;
+const JSON_FIRST = 16384, JSON_MOST = 262144, TEXT_PART = 16384, HEX_PART = 4096, SHORT = 300;
 const NAMES = { json: "JSON", text: "Text", hex: "Hex", avro: "Avro" };
 /** @typedef {import("../format.js").Part} Part @typedef {keyof typeof NAMES} View */
 
@@ -18,9 +18,9 @@ function viewsOf(part) {
   if (!found.length && !part.isNull) {
     const text = part.text;
     if (text !== null && /^\s*[[{]/.test(text) && isJson(text)) found.push("json");
-    if (registryId(part.bytes) !== null) found.push("avro");
     if (text !== null) found.push("text");
     found.push("hex");
+    if (registryId(part.bytes) !== null) found.push("avro");
     known.set(part, found);
   }
   return found;
@@ -30,12 +30,15 @@ function viewsOf(part) {
 export function Value({ part, name, copy }) {
   const wanted = useSignal(/** @type {View|null} */ (null));
   const views = viewsOf(part);
-  const as = wanted.value && views.includes(wanted.value) ? wanted.value : views[0];
+  const id = views.includes("avro") ? registryId(part.bytes) : null;
+  const best = id === null ? views[0] : kept(name, id) ? "avro" : "hex";
+  const as = wanted.value && views.includes(wanted.value) ? wanted.value : best;
   const textOf = (/** @type {number} */ a, /** @type {number} */ b) => textPart(part.text ?? "", a, b);
   const hexOf = (/** @type {number} */ a, /** @type {number} */ b) => hex(/** @type {Uint8Array} */ (part.bytes), Math.min(b, part.size), a);
   return html`<div class="bar"><h3>Value <span class="faint" title=${`${grouped(part.size)} bytes`}>${part.isNull ? "" : bytes(part.size)}</span></h3>
       ${copy && html`<button class="button quiet" onClick=${copy}>Copy value</button>`}
       ${views.length > 1 && html`<${Segments} label="Show the value as" options=${views.map((v) => [v, NAMES[v]])} chosen=${as} choose=${(/** @type {View} */ v) => (wanted.value = v)} />`}</div>
+    ${id !== null && as !== "avro" && html`<p class="note muted">Looks like a schema registry's Avro, schema id ${id}: Avro decodes it by a schema that you paste.</p>`}
     ${part.isNull ? html`<p class="note muted">null: a tombstone</p>` : part.size === 0 ? html`<p class="note muted">empty</p>`
       : as === "json" ? html`<${Json} text=${part.text} />` : as === "avro" ? html`<${Avro} octets=${part.bytes} name=${name} />`
       : as === "text" ? html`<${Parts} key="text" size=${part.text?.length} step=${TEXT_PART} of=${textOf} />` : html`<${Parts} key="hex" size=${part.size} step=${HEX_PART} of=${hexOf} />`}`;
@@ -67,11 +70,14 @@ function Json({ text }) {
       ${most.value < JSON_MOST ? html`<button class="button" onClick=${() => (most.value *= 4)}>Show more</button>` : html`<span class="muted">Text and Hex show all of it.</span>`}</div>`}`;
 }
 
+const placeOf = (/** @type {string} */ name, /** @type {number} */ id) => `avro ${name} ${id}`;
+const kept = (/** @type {string} */ name, /** @type {number} */ id) => { try { return localStorage.getItem(placeOf(name, id)) ?? ""; } catch { return ""; } };
+
 /** A schema is kept in this browser, for a topic and the registry's id. @param {{octets: Uint8Array, name: string}} props */
 function Avro({ octets, name }) {
-  const id = registryId(octets), place = `avro ${name} ${id}`;
+  const id = /** @type {number} */ (registryId(octets)), place = placeOf(name, id);
   const schema = useSignal(""), typed = useSignal("");
-  useEffect(() => { try { schema.value = localStorage.getItem(place) ?? ""; } catch { schema.value = ""; } typed.value = schema.value; }, [place]);
+  useEffect(() => { typed.value = schema.value = kept(name, id); }, [place]);
   const keep = (/** @type {string} */ text) => {
     schema.value = text;
     try { if (text) localStorage.setItem(place, text); else localStorage.removeItem(place); } catch { /* none kept */ }
