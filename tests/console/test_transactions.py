@@ -93,6 +93,7 @@ def test_the_one_behind_another_says_so_and_takes_its_place(look, opened, url):
 def test_the_place_where_readers_wait_leads_to_the_messages_there(look, opened, url):
     opened("leads", ("lead", 2))
     page = look.at("transactions")
+    expect(page.get_by_text("Readers of lead/2 wait at 0 for leads.")).to_be_visible()
     row(page, "leads").get_by_role("link", name="0", exact=True).click()
     expect(page).to_have_url(f"{url}/console/topics/lead?p=2&from=0")
 

@@ -45,7 +45,7 @@ export function Settings({ name }) {
         <td class="wrapped" title=${r.isKnown ? visible(`${r.name}=${r.raw}`) : ""}><span class=${r.isSet ? "set" : "muted"}>${visible(r.shown)}</span></td>
         <td class="wide">${r.isSet ? html`<span class="tag good">set</span>` : html`<span class="faint">default</span>`}</td>
         <td class="wide what">${r.what ? visible(r.what) : html`<span class="faint">The service's contract does not describe it.</span>`}
-          ${r.isSet && r.otherwise !== undefined ? html`<span class="faint">Default: ${visible(setting(r.name, r.otherwise))}.</span>` : null}</td>
+          ${r.isSet && r.otherwise !== undefined ? html`${" "}<span class="faint">Default: ${visible(setting(r.name, r.otherwise))}.</span>` : null}</td>
         ${api.canWrite() && html`<td>${r.schema && html`<button class="button quiet" aria-label=${`Edit ${r.name}`} onClick=${() => (changed.value = { row: r, isReset: false })}>Edit</button>
           ${r.isSet && html`<button class="button quiet" aria-label=${`Reset ${r.name}`} 
             onClick=${() => (changed.value = { row: r, isReset: true })}>Reset</button>`}`}</td>`}</tr>`)}</tbody></table></section>

@@ -66,7 +66,8 @@ function Glance({ rows, hanging, scan }) {
   const held = holding.flatMap((r) => r.holds).concat(stuck);
   if (!held.length) return html`<p class="glance" role="status">No reader of committed records waits ${scan.isRunning ? "in what was looked at so far" : "for a transaction"}.</p>`;
   const most = holding[0];
-  return html`<p class="glance" role="status"><strong>Readers wait in ${held.length === 1 ? "one partition" : `${grouped(held.length)} partitions`}</strong>${most
+  const where = held.length === 1 ? `Readers of ${held[0].topic}/${held[0].partition} wait at ${grouped(held[0].wait)}` : `Readers wait in ${grouped(held.length)} partitions`;
+  return html`<p class="glance" role="status"><strong>${where}</strong>${most
     ? html` for <b class="mono">${visible(most.id)}</b>${holding.length > 1 ? ` and ${holding.length - 1} other${holding.length > 2 ? "s" : ""}` : ""}${stuck.length ? ", and for what hangs" : ""}`
     : html` for what hangs: no id can end it`}.</p>`;
 }
