@@ -76,7 +76,7 @@ function App() {
   const isTopic = place === "topics" && name !== undefined;
   const page = isTopic ? `topic/${tab}` : place;
   const label = PLACES.find((p) => p[0] === place)?.[1] ?? (Object.hasOwn(WITHIN, place) ? WITHIN[place][1] : undefined);
-  const what = isTopic ? [name, TABS.find((t) => t[0] === tab && tab)?.[1]] : label ? [...steps.slice(1), label] : ["Not found"];
+  const what = isTopic ? [...steps.slice(3), name, TABS.find((t) => t[0] === tab && tab)?.[1]] : label ? [...steps.slice(1), label] : ["Not found"];
   document.title = [...what, "fenceline"].filter(Boolean).map((step) => visible(String(step))).join(" · ");
   const known = Object.hasOwn(PAGES, page);
   const path = isTopic ? `topics/${api.part(name)}` : "";

@@ -167,7 +167,7 @@ export function Question({ title, action, name, run, close, children, isBad = fa
   };
   return html`<dialog class="question" ref=${box} aria-label=${title} onClose=${close}><form onSubmit=${submit}>
     <h2>${title}</h2><div class="text">${children}</div>
-    ${name !== undefined && html`<label class="field">Type <b class="mono">${visible(name)}</b> to confirm<input class="input" value=${typed.value}
+    ${name !== undefined && html`<label class="field"><span>Type <b class="mono">${visible(name)}</b> to confirm</span><input class="input" value=${typed.value}
       autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ e) => (typed.value = e.target.value)} /></label>`}
     <${Trouble} error=${error.value} />
     <div class="actions"><button type="button" class="button" onClick=${close}>Cancel</button>

@@ -1,88 +1,121 @@
 // @ts-check
-// Who may write to each partition of a topic, who waits for it, and every fence that the log has.
-import { html, useSignal, useEffect, useRef, useRepeated, Link, Trouble, Nothing } from "../ui.js";
+// Who may write to each partition of a topic, who waits for it, who reads it for a group, and each fence that its log has.
+import { html, useSignal, useEffect, useRef, useRepeated, useAsked, Link, Trouble, Bone, Question, address, go } from "../ui.js";
 import * as api from "../api.js";
-import { grouped, ago, clock } from "../format.js";
-import { batches } from "../batches.js";
+import { grouped, ago, visible } from "../format.js";
+import { NumberedPager, called, second } from "./parts.js";
+import { Timeline, useMarkers } from "./timeline.js";
 
-const LOOK_MS = 1000;
+const PAGE = 50;
+const OPEN = 3; // partitions that are shown whole where the address names none
 
-export const AllWriters = () => null;
+/** @typedef {{producer_name: string|null, client_name: string|null, session_id: string, since: number|null, expires_at: number}} Holder */
+/** @typedef {{partition: number, topic_epoch: number, access_mode: string, holder: Holder|null, waiting: number, owner: any, group_owners: any[]}} Access */
+
+export { AllWriters } from "./all-writers.js";
+
+/** @param {{name: string}} props */
 export function Writers({ name }) {
-  const seen = useSignal(/** @type {any} */ (null));
-  const lives = useSignal(/** @type {Record<number, any[]>} */ ({}));
-  const trouble = useSignal(/** @type {any} */ (null));
-  useRepeated(async (signal) => {
-    const [parts, found] = await Promise.all([api.offsets(name, signal), api.producers(name)]);
-    seen.value = { parts, ...found };
-    trouble.value = null;
-    for (const p of parts.slice(0, 4)) if ((lives.value[p.partition]?.at(-1)?.to ?? -1) !== p.next_offset) lives.value = { ...lives.value, [p.partition]: await epochs(name, p, signal) };
-  }, LOOK_MS, [name], (error) => (trouble.value = error));
-  if (trouble.value) return html`<${Trouble} error=${trouble.value} />`;
-  if (!seen.value) return html`<div class="sheet loading" style="height:180px"></div>`;
-  const now = Date.now() + api.skew;
-  return html`${seen.value.parts.slice(0, 4).map((/** @type {any} */ p) => {
-    const holder = seen.value.producers.find((/** @type {any} */ x) => x.access_mode !== "Shared" && p.partition in x.topic_epochs);
-    const queue = seen.value.waiting;
-    return html`<section class="sheet" aria-label=${`Partition ${p.partition}`}>
-      <div class="holder">
-        <div class="now"><span class="faint">Partition ${p.partition}</span>
-          ${holder ? html`<h2>${holder.client_name ?? holder.producer_name}</h2><span class="tag exclusive">exclusive · epoch ${holder.topic_epochs[p.partition]}</span>`
-            : p.access_mode === "Exclusive" ? html`<h2>Nobody now</h2><span class="tag exclusive">exclusive · epoch ${p.topic_epoch}</span>`
-            : html`<h2>Anyone</h2><span class="tag">shared${p.topic_epoch >= 0 ? ` · epoch ${p.topic_epoch}` : ""}</span>`}</div>
-        ${holder && html`<${Lease} until=${holder.expires_at} now=${now} since=${holder.since} session=${holder.session_id} />`}
-        <div class="queue"><span class="faint">Waiting</span>${queue.length ? html`<ol>${queue.map((/** @type {any} */ w) => html`<li><b>${w.queue_position + 1}</b> ${w.client_name ?? w.producer_name}<span class="faint"> ${ago(w.since, now)}</span></li>`)}</ol>` : html`<span class="muted">nobody</span>`}</div>
-      </div>
-      <${Strip} lives=${lives.value[p.partition]} name=${name} partition=${p.partition} holder=${holder} now=${now} />
-    </section>`;
-  })}`;
+  const at = address.value.searchParams;
+  const start = Math.max(0, Number(at.get("from")) || 0);
+  const every = api.about.value?.refresh_ms ?? 1000;
+  const access = useAsked((s) => api.get(`/topics/${api.part(name)}/access`, { start_partition: start, limit: PAGE }, s), [name, start], every);
+  const queue = useAsked((s) => api.get(`/topics/${api.part(name)}/producers`, {}, s), [name], every);
+  /** @type {Access[]} */
+  const parts = access.value?.partitions ?? [];
+  const named = at.get("open");
+  const first = useRef(/** @type {{of: string, open: number[]}} */ ({ of: "", open: [] }));
+  if (parts.length && first.current.of !== `${name} ${start}`) first.current = { of: `${name} ${start}`, open: firstOpen(parts) };
+  const open = named === null ? first.current.open : named.split(",").filter(Boolean).map(Number);
+  const place = (/** @type {Record<string, any>} */ change) => go(`topics/${api.part(name)}/writers`, { from: at.get("from"), open: named, ...change }, true);
+  const toggle = (/** @type {number} */ p) => place({ open: (open.includes(p) ? open.filter((o) => o !== p) : [...open, p].sort((a, b) => a - b)).join(",") || "," });
+  const waiting = queue.value?.waiting ?? null;
+  return html`<${Trouble} error=${access.error} again=${access.again} /><${Trouble} error=${queue.error} again=${queue.again} />
+    ${!access.value && !access.error && html`<div class="sheet loading holder" role="status" aria-label="Loading"><${Bone} w=${180} /><${Bone} w=${140} /><${Bone} w=${120} /></div>`}
+    ${parts.filter((p) => open.includes(p.partition)).map((p) => html`<${Partition} key=${p.partition} name=${name} entry=${p} queue=${queueOf(p, waiting)} />`)}
+    ${(parts.length > 1 || start > 0) && html`<div class="sheet" tabindex="0" role="region" aria-label="Partitions"><table class="writers">
+      <colgroup><col style=${{ width: "136px" }} /><col /><col style=${{ width: "92px" }} /><col style=${{ width: "92px" }} /><col class="wide" style=${{ width: "200px" }} /></colgroup>
+      <thead><tr><th scope="col">Partition</th><th scope="col">Who may write</th><th scope="col" class="number">Epoch</th><th scope="col" class="number">Waiting</th>
+        <th scope="col" class="wide">Since</th></tr></thead>
+      <tbody>${parts.map((p) => html`<tr key=${p.partition}><td><button type="button" class="button quiet" aria-pressed=${open.includes(p.partition)}
+         onClick=${() => toggle(p.partition)}>Partition ${p.partition}</button></td>
+        <td><${Who} entry=${p} /></td><td class="number">${p.topic_epoch < 0 ? html`<span class="faint">none</span>` : grouped(p.topic_epoch)}</td>
+        <td class="number">${p.waiting ? grouped(p.waiting) : html`<span class="faint">none</span>`}</td><td class="wide muted">
+          ${p.holder?.since ? second(p.holder.since, api.serviceNow()) : ""}</td></tr>`)}</tbody></table>
+      <${NumberedPager} start=${start} size=${PAGE} count=${parts.length} hasMore=${access.value?.has_more} what="partitions" to=${`topics/${api.part(name)}/writers`} /></div>`}`;
 }
 
-const Lease = ({ until, now, since, session }) => {
-  const left = Math.max(0, until - now), whole = 30000;
-  return html`<div class="lease"><span class="faint">Lease</span><span class="number">${(left / 1000).toFixed(0)} s left</span>
-    <svg width="120" height="6" aria-hidden="true"><rect width="120" height="6" rx="3" fill="var(--line)" /><rect width=${Math.min(120, (120 * left) / whole)} height="6" rx="3" fill=${left < 5000 ? "var(--bad)" : "var(--fence)"} /></svg>
-    <span class="faint">since ${clock(since, now)} · session <span class="mono">${session.slice(0, 8)}</span></span></div>`;
-};
-
-function Strip({ lives, name, partition, holder, now }) {
-  if (!lives) return html`<div class="strip loading" style="height:120px"><span class="bone" style="width:40%"></span></div>`;
-  if (lives.length) return html`<${Posts} lives=${lives} name=${name} partition=${partition} holder=${holder} now=${now} />`;
-  return html`<${Nothing} title="No fence in the log yet">Whoever may reach this topic may write. A producer that claims it exclusively puts the first fence.<pre>fenceline lock ${name} -- ./job.sh</pre><//>`;
+/** The partitions that are shown whole at first: some that are exclusive, else one. What changes later leaves the choice. @param {Access[]} parts */
+function firstOpen(parts) {
+  const held = parts.filter((p) => p.access_mode === "Exclusive");
+  return (held.length ? held.slice(0, OPEN) : parts.slice(0, 1)).map((p) => p.partition);
 }
 
-function Posts({ lives, name, partition, holder, now }) {
-  const shown = lives.slice(-12);
-  const strip = useRef(/** @type {any} */ (null));
-  useEffect(() => { if (strip.current) strip.current.scrollLeft = strip.current.scrollWidth; }, [lives.length]);
-  return html`<div class="strip" ref=${strip} role="list" aria-label="Epochs, oldest first">${shown.map((e, i) => {
-    const isNow = i === shown.length - 1;
-    return html`<${Link} to=${`topics/${name}`} query=${{ p: partition, from: e.from }} role="listitem" class=${`epoch ${e.mode === "Exclusive" ? "held" : ""} ${isNow ? "now" : ""}`} style=${{ flexGrow: 1 + Math.log10(1 + e.records) }}>
-      <span class="post" aria-hidden="true"></span><strong>${e.epoch < 0 ? "before" : e.epoch}</strong>
-      <span class="who">${e.mode !== "Exclusive" ? "anyone" : isNow && holder ? holder.client_name ?? holder.producer_name : html`<span class="mono">${e.session.slice(0, 8)}</span>`}</span>
-      <span class="faint">${grouped(e.records)} ${e.records === 1 ? "record" : "records"}</span><span class="faint">from ${grouped(e.from)}</span><span class="faint">${e.at ? clock(e.at, now).replace(/\.\d+$/, "") : ""}</span><//>`;
-  })}</div><p class="caption">${lives.length > shown.length ? `The last ${shown.length} of ${lives.length} epochs. ` : ""}Each post is a marker in the log. Whatever an earlier epoch still sends after it never lands.</p>`;
+/** The queue of a partition: its producers where each of the topic's waiting ones waits for it, else only their number. @param {Access} entry @param {any[]|null} waiting */
+const queueOf = (entry, waiting) => ({ count: entry.waiting, entries: waiting && waiting.length === entry.waiting ? waiting : null, all: waiting });
+
+/** @param {{entry: Access}} props */
+const Who = ({ entry }) => (entry.holder ? html`<b title=${called(entry.holder)}>${called(entry.holder)}</b>`
+  : entry.access_mode === "Exclusive" ? html`<span class="muted">exclusive, nobody now</span>` : html`<span class="muted">anyone</span>`);
+
+/** @param {{name: string, entry: Access, queue: {count: number, entries: any[]|null, all: any[]|null}}} props */
+function Partition({ name, entry, queue }) {
+  const { partition, holder } = entry;
+  const history = useMarkers(name, partition);
+  const asks = useSignal(false);
+  const now = api.serviceNow();
+  const isExclusive = entry.access_mode === "Exclusive";
+  const [newest, before] = history.markers ?? [];
+  return html`<section class="sheet" aria-label=${`Partition ${partition}`}>
+    <div class="holder">
+      <div class="now"><span class="faint">Partition ${partition}</span>
+        <h2 title=${holder ? called(holder) : ""}>${holder ? called(holder) : isExclusive ? "Nobody now" : "Anyone"}</h2>
+        <span class=${`tag ${isExclusive ? "exclusive" : ""}`}>${isExclusive ? "exclusive" : "shared"}${entry.topic_epoch >= 0 ? ` · epoch ${grouped(entry.topic_epoch)}` : ""}${
+          entry.owner ? ` · owned, generation ${grouped(entry.owner.generation)}` : ""}</span>
+        ${isExclusive && newest && newest.topic_epoch === entry.topic_epoch && html`<span class="muted">
+          ${before && before.access_mode === "Exclusive" ? `took over from ${called(before)} at ${second(newest.timestamp, now)}` : `exclusive since ${second(newest.timestamp, now)}`}</span>`}
+        ${isExclusive && !holder && html`<span class="muted">The next producer that claims it may write. An append without a claim is refused.</span>`}
+        ${holder && api.canWrite() && html`<button type="button" class="button" onClick=${() => (asks.value = true)}>Fence the holder</button>`}</div>
+      <div class="lease"><span class="faint">Lease</span>${holder ? html`<${Lease} holder=${holder} key=${holder.session_id} />` : html`<span class="muted">none</span>`}</div>
+      <${Queue} queue=${queue} now=${now} />
+    </div>
+    ${entry.group_owners?.length > 0 && html`<dl class="readers"><dt>Readers</dt>
+      ${entry.group_owners.map((o) => html`<dd>group <${Link} to=${`topics/${api.part(name)}/subscriptions/${api.part(o.group)}`}>${visible(o.group)}<//> → <b>${called(o)}</b>
+      <span class="muted">, generation ${grouped(o.generation)}${o.since ? `, since ${second(o.since, now)}` : ""}, until ${second(o.until, now)}</span></dd>`)}</dl>`}
+    <${Timeline} history=${history} name=${name} entry=${entry} />
+    ${asks.value && holder && html`<${Question} title="Fence the holder" action="Fence the holder" isBad=${true} name=${name} close=${() => (asks.value = false)} run=${() => fence(name, partition)}>
+      <p><b>${called(holder)}</b> loses partition ${partition}: its next append is refused; the partition stays exclusive and free.</p>
+      ${queue.count > 0 && html`<p>${queue.count === 1 ? "The producer that waits is" : `The ${grouped(queue.count)} producers that wait are`} refused, too.</p>`}<//>`}
+  </section>`;
 }
 
-/** The epochs of a partition, by the markers in its segments. The contract's list of markers will take this one's place. */
-async function epochs(/** @type {string} */ name, /** @type {any} */ p, /** @type {AbortSignal} */ signal) {
-  /** @type {any[]} */ const found = [];
-  let current = { epoch: -1, mode: "Shared", session: "", from: p.log_start_offset, records: 0, at: 0, to: 0 };
-  for (let offset = p.log_start_offset; offset < p.next_offset; ) {
-    const page = await api.get(`/topics/${encodeURIComponent(name)}/partitions/${p.partition}/segments`, { offset }, signal);
-    for (const s of page.segments) {
-      const body = new Uint8Array(await (await fetch(new URL(s.url).pathname + new URL(s.url).search, { signal })).arrayBuffer());
-      for (const b of batches(body)) {
-        if (b.marker?.type === 64) {
-          if (current.records || current.epoch >= 0) found.push(current);
-          current = { epoch: b.epoch, mode: b.marker.value.mode, session: b.marker.value.session_id ?? "", from: b.base, records: 0, at: b.at, to: 0 };
-        } else if (!b.control) current.records += b.next - b.base;
-        current.to = b.next;
-      }
-    }
-    if (!page.has_more) break;
-    offset = page.position;
-  }
-  if (current.records || current.epoch >= 0) found.push(current);
-  return found;
+/** Take the partition from its holder, and give it up at once. The session's lease is the shortest one, in case the second request never arrives. */
+async function fence(/** @type {string} */ name, /** @type {number} */ partition) {
+  const path = `/topics/${api.part(name)}/producers`;
+  const { producer } = await api.send("POST", path, { access_mode: "ExclusiveWithFencing", partitions: [partition], lease_ms: 1000, client_name: "console" });
+  await api.send("DELETE", `${path}/${api.part(producer.producer_name)}?session_id=${api.part(producer.session_id)}`);
+  await api.send("DELETE", `/sessions/${api.part(producer.session_id)}`);
+}
+
+/** A lease, counted down by the service's clock. The bar is full at the longest time that was seen. @param {{holder: Holder}} props */
+function Lease({ holder }) {
+  const tick = useSignal(0), whole = useRef(0);
+  useRepeated(async () => { tick.value += 1; }, 1000, [], () => {});
+  const now = api.serviceNow(), left = tick.value < 0 ? 0 : Math.max(0, holder.expires_at - now);
+  whole.current = Math.max(whole.current, left);
+  const share = Math.min(1, left / (whole.current || 1));
+  return html`<span class=${`number ${left === 0 ? "over" : ""}`}>${left === 0 ? "is over" : `${Math.ceil(left / 1000)} s left`}</span>
+    <svg class=${left < 5000 ? "short" : ""} width="120" height="6" aria-hidden="true"><rect class="whole" width="120" height="6" rx="3" />
+      <rect class="left" width=${120 * share} height="6" rx="3" /></svg>
+    <span class="faint">${holder.since ? `since ${second(holder.since, now)} · ` : ""}session <span class="mono">${visible(holder.session_id).slice(0, 8)}</span></span>`;
+}
+
+/** @param {{queue: {count: number, entries: any[]|null, all: any[]|null}, now: number}} props */
+function Queue({ queue, now }) {
+  const shown = (queue.entries ?? queue.all ?? []).slice(0, PAGE);
+  return html`<div class="queue"><span class="faint">Waiting${queue.count > 1 ? html` <span class="number">${grouped(queue.count)}</span>` : null}</span>
+    ${queue.count === 0 ? html`<span class="muted">nobody</span>` : shown.length === 0 ? html`<span>${grouped(queue.count)}</span>` : html`
+      ${!queue.entries && html`<span class="muted">${grouped(queue.count)} of those that wait for this topic:</span>`}
+      <ol>${shown.map((w, i) => html`<li key=${w.producer_name}><b>${queue.entries ? i + 1 : ""}</b> <span title=${called(w)}>${called(w)}</span>
+        <span class="faint"> ${w.since ? ago(w.since, now) : ""}</span></li>`)}</ol>`}</div>`;
 }
