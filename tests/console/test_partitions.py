@@ -186,6 +186,18 @@ def test_a_refusal_of_what_is_open_leaves_the_rest(look, orders):
     expect(segments(page, 0).locator("tbody tr")).to_have_count(50)
 
 
+def test_a_silent_service_is_said_once_and_what_was_shown_stays(look, orders):
+    look.may_fail = True
+    page = look.at("topics/orders/partitions")
+    expect(row(page, 2)).to_contain_text("billing-0")
+    page.route("**/v1/**", lambda route: route.abort())
+    expect(page.get_by_role("alert")).to_contain_text("The service does not answer")
+    expect(page.get_by_role("alert")).to_have_count(1)
+    expect(row(page, 2)).to_contain_text("wait at 4")
+    page.unroute("**/v1/**")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(look, orders, scheme):
     page = look.at("topics/orders/partitions?p=2", scheme=scheme)

@@ -136,9 +136,12 @@ def test_a_principal_that_may_not_list_all_sees_its_own_and_what_is_open_in_topi
     page = look.page()
     page.route("**/v1/operator/**", lambda route: route.fulfill(status=403, json=problem))
     page.route("**/v1/transactions?*", lambda route: route.fulfill(json={"transactions": [], "has_more": False}))
+    about = {"version": "1", "is_read_only": True, "has_export": True, "refresh_ms": 1000, "regions": []}
+    page.route("**/console/about.json", lambda route: route.fulfill(json=about))
     page.goto("/console/transactions")
     expect(row(page, "theirs")).to_contain_text("readers of shared/1 wait at 0")
     expect(page.get_by_role("navigation", name="Pages of transactions")).to_contain_text("only of ids of your own")
+    expect(page.get_by_role("button", name="Fence")).to_have_count(0)
     page.route("**/v1/topics?*", lambda route: route.fulfill(status=403, json=problem))
     page.get_by_role("button", name="Look again").click()
     expect(page.get_by_role("alert")).to_contain_text("NOT_AUTHORIZED")

@@ -91,7 +91,7 @@ export function useLooks() {
         await Promise.all(all.slice(topics, topics + TOPICS_AT_ONCE).map(async (t) => {
           try {
             const opened = await openIn(t.name, [[0, t.partitions]], signal);
-            places.value = new Map(places.value).set(t.name, opened);
+            if (opened.length || places.value.has(t.name)) places.value = new Map(places.value).set(t.name, opened);
             partitions += t.partitions;
           } catch (failed) {
             if (!isRefusal(failed)) throw failed;

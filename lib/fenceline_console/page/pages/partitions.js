@@ -29,7 +29,8 @@ export function Partitions({ name }) {
   const now = api.serviceNow();
   const count = topic.value?.partitions ?? null;
   const last = parts?.at(-1)?.partition ?? from;
-  return html`<${Trouble} error=${topic.error} again=${topic.again} /><${Trouble} error=${found.error} again=${found.again} /><${Trouble} error=${holders.error} again=${holders.again} />
+  return html`<${Trouble} error=${found.error} again=${found.again} />
+    ${!found.error && html`<${Trouble} error=${topic.error ?? holders.error} again=${topic.error ? topic.again : holders.again} />`}
     <section class="sheet" aria-label="Partitions"><table class="parts">
       <${Columns} of=${COLUMNS} />
       <tbody>${parts === null ? html`<${Bones} widths=${WIDTHS} isLate=${found.isLate} />` : parts.map((p) => html`<tr key=${p.partition} class=${p.partition === chosen ? "chosen" : ""}>

@@ -4,6 +4,9 @@ import { html, useSignal, useEffect, useRef, Link, Trouble } from "../ui.js";
 import * as api from "../api.js";
 import { grouped, visible } from "../format.js";
 
+const SHOWN = 50;
+const MARKED = 500;
+
 /** @typedef {{key: string, offset: number, what: string}} Finding */
 /** @typedef {{from: number, to: number, segments: number, records: number, findings: Finding[]}} Range */
 
@@ -47,11 +50,12 @@ export function Verify({ name, partition }) {
       <span role="status" class=${found.length ? "damage" : "muted"}>${said(state.value, checked, found.length, bounds.value)}</span></div>
     ${state.value !== "idle" && html`<div class="chain" role="progressbar" aria-label="Checked" aria-valuemin="0" aria-valuemax="100" aria-valuenow=${share}>
       ${checked.map((r) => html`<i key=${r.from} style=${{ width: `${(100 * (r.to - r.from)) / whole}%` }}></i>`)}
-      ${found.map((f) => html`<b style=${{ left: `${Math.min(99.5, Math.max(0, (100 * (f.offset - bounds.value.from)) / whole))}%` }}></b>`)}</div>`}
+      ${found.slice(0, MARKED).map((f) => html`<b style=${{ left: `${Math.min(99.5, Math.max(0, (100 * (f.offset - bounds.value.from)) / whole))}%` }}></b>`)}</div>`}
     <${Trouble} error=${error.value} />
-    ${found.length > 0 && html`<ul class="findings">${found.map((f) => html`<li>
+    ${found.length > 0 && html`<ul class="findings" tabindex="0" aria-label="Findings">${found.slice(0, SHOWN).map((f) => html`<li>
       <${Link} to=${`topics/${api.part(name)}`} query=${{ p: partition, from: f.offset }} class="number">${grouped(f.offset)}<//>
-      <span>${visible(f.what)} ${f.what.includes(f.key) ? null : html`<span class="mono">${visible(f.key)}</span>`}</span></li>`)}</ul>`}</div>`;
+      <span>${visible(f.what)} ${f.what.includes(f.key) ? null : html`<span class="mono">${visible(f.key)}</span>`}</span></li>`)}
+      ${found.length > SHOWN && html`<li><span></span><span>and ${grouped(found.length - SHOWN)} others, of which <code>fenceline verify</code> tells</span></li>`}</ul>`}</div>`;
 }
 
 /** @param {string} state @param {Range[]} ranges @param {number} findings @param {{from: number, to: number}} bounds */
