@@ -308,3 +308,7 @@ def test_a_narrow_window_is_not_overflowed(look, logs):
     expect(foot(page)).to_contain_text("100 shown")
     expect(page.get_by_role("columnheader", name="Size")).to_be_hidden()
     assert overflow(page) <= 0
+    assert (
+        page.locator("td.number:visible").evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth).length")
+        == 0
+    )

@@ -201,6 +201,10 @@ def test_a_narrow_window_is_not_overflowed(look, topics):
     page = look.at("topics", width=420)
     expect(row(page, "orders")).to_contain_text("1,500")
     assert overflow(page) <= 0
+    assert (
+        page.locator("td.number:visible").evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth).length")
+        == 0
+    )
 
 
 def test_a_service_that_is_silent_keeps_what_was_shown(look, topics):
