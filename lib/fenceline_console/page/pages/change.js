@@ -32,7 +32,7 @@ export function Change({ topic, row, isReset, done, close }) {
   return html`<${Question} title=${`${isReset ? "Reset" : "Change"} ${visible(row.name)}`} action=${isReset ? "Use the default" : "Change the setting"}
     name=${LOSES.has(row.name) ? topic : undefined} run=${run} close=${close}>
     <p>${visible(row.what)}</p>
-    ${LOSES.has(row.name) && html`<p class="warning">Records that the new value does not keep are deleted, for good.</p>`}
+    ${LOSES.has(row.name) && html`<p class="loss">Records that the new value does not keep are deleted, for good.</p>`}
     ${isReset ? html`<p>From ${visible(row.shown)} back to ${row.otherwise === undefined ? "the default" : visible(setting(row.name, row.otherwise))}.</p>`
       : html`<label class="field">Value${choices
         ? html`<select class="input" value=${text.value} onChange=${change}>${choices.map((/** @type {string} */ c) => html`<option value=${c}>${c}</option>`)}</select>`

@@ -42,7 +42,7 @@ export function Hanging({ hanging, scan, error, look, halt, again, now, isKnown 
 const Abort = ({ of: o, close, again }) => html`<${Question} title="Abort what hangs?" action="Abort it" name=${`${o.topic}/${o.partition}`} isBad close=${close}
   run=${async () => { await abort(o); again(); }}>
   <p>Readers of committed records never see what producer ${o.producer_id} wrote in epoch ${o.producer_epoch} to ${o.topic}/${o.partition}, from offset ${grouped(o.start_offset)} on.</p>
-  <p class="warning">Only damage leaves a transaction that hangs, and its other partitions may have been committed. Look at its records first.</p><//>`;
+  <p class="loss">Only damage leaves a transaction that hangs, and its other partitions may have been committed. Look at its records first.</p><//>`;
 
 /** What was looked at. @param {any} scan @param {number} now */
 function looked(scan, now) {

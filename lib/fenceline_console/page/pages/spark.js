@@ -38,5 +38,5 @@ export function Spark() {
     ${forgotten.value && html`<${Question} title="Forget a version?" action="Forget the version" name=${forgotten.value.app_id} isBad close=${() => (forgotten.value = null)}
       run=${async () => { await api.send("DELETE", `/once/${api.part(forgotten.value.app_id)}`); found.again(); }}>
       <p>Version ${grouped(forgotten.value.version)} of <b class="mono">${visible(forgotten.value.app_id)}</b> is forgotten. Any version may be committed again from then on.</p>
-      <p class="warning">If the application repeats a version that it had committed, what that version writes is in the log twice.</p><//>`}`;
+      <p class="loss">If the application repeats a version that it had committed, what that version writes is in the log twice.</p><//>`}`;
 }
