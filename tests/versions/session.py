@@ -299,7 +299,8 @@ def play_log(s: Session) -> None:
         s.call(f"GET {p0}/{query}")
     end = s.call(f"GET {p0}/offsets")["next_offset"]
     s.call(f"GET {p0}/records?offset={end}&wait_ms=500")
-    for query in ("offset-for-time?timestamp=0", "segments?offset=0&limit=2", "segments?origin=own", "producer-states"):
+    looks = ("offset-for-time?timestamp=0", "segments?offset=0&limit=2", "segments?origin=own", "producer-states")
+    for query in (*looks, "verify?limit=2"):
         s.call(f"GET {p0}/{query}")
     s.call("GET /v1/topics/orders/offsets?limit=2")
     s.call("GET /v1/topics/orders/offsets-for-time?timestamp=0")
@@ -354,7 +355,8 @@ def play_access(s: Session) -> None:
     s.call("GET /v1/own?resource=orders/0&group=billing")
     s.call(f"GET /v1/topics/orders/partitions/0/records?offset=2&group=billing&session_id={one}")
     s.call("POST /v1/own/release", {"session_id": two, "group": "billing", "resources": ["orders/0"]})
-    s.call("GET /v1/topics/orders/access?limit=2")
+    for path in ("sessions?limit=2", "locks", "topics/orders/access?limit=2"):
+        s.call(f"GET /v1/{path}")
     s.call("GET /v1/topics/orders/partitions/0/markers?limit=2")
     for session in (one, two, three):
         s.call(f"POST /v1/sessions/{session}/heartbeat", {})
@@ -378,6 +380,7 @@ def play_groups(s: Session) -> None:
     s.call(f"GET {billing}/records?partition=1&max_records=3")
     s.call(f"POST {billing}/acknowledgements", {"partition": 1, "cumulative": 2})
     s.call(f"POST {billing}/acknowledgements", {"partition": 1, "individual": [*range(5, 30, 2)]})
+    s.call(f"GET {billing}/seek?partition=0&timestamp=0")
     s.call(f"POST {billing}/seek", {"partition": 0, "timestamp": 0})
     s.call("POST /v1/groups/batch/offsets", {"offsets": [{"topic": "orders", "partition": 1, "offset": 3}]})
     named = {"offset": 4, "metadata": "m", "topic": "orders", "partition": 1}
@@ -482,7 +485,14 @@ def play_transactions(s: Session) -> None:
     for _ in range(2):
         s.call("POST /v1/transactions/end", joint)
     s.call("POST /v1/transactions/end", {**joint, "result": "abort"})
-    for path in ("once/job", "coordinators/group/batch", "coordinators/transaction/t0", "transactions?limit=2"):
+    for path in (
+        "once",
+        "topics/orders/open-transactions",
+        "once/job",
+        "coordinators/group/batch",
+        "coordinators/transaction/t0",
+        "transactions?limit=2",
+    ):
         s.call(f"GET /v1/{path}")
     s.call("DELETE /v1/once/job")
     s.call("GET /v1/operator/transactions?state=Ongoing")
