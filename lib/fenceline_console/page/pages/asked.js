@@ -3,20 +3,35 @@
 import { html } from "../ui.js";
 import * as api from "../api.js";
 
+const ANSWER_MS = 10000;
+
 /** @typedef {{at: string, answer: import("../links.js").Replication|null, error: any}} Asked */
 
-/** How often a page of regions asks again. */
-export const lookMs = () => Math.max(3000, api.about.value?.refresh_ms ?? 0);
+/** The pause before a page of regions asks again: longer for many requests, since each asks other regions in turn. @param {number} [requests] */
+export const lookMs = (requests = 1) => Math.max(3, requests * 0.3) * (api.about.value?.refresh_ms ?? 1000);
 
 /** The names of the regions that this console reaches. */
 export const reached = () => (api.about.value?.regions ?? []).map((/** @type {{name: string}} */ one) => one.name);
+
+/**
+ * As `api.get`, but a region that has not answered in time is silent: a region that is lost must not hold up what the others say.
+ * @param {number} ms @param {string} to @param {Record<string, any>} query @param {AbortSignal} signal @param {string} at
+ */
+export async function getWithin(ms, to, query, signal, at) {
+  const late = AbortSignal.timeout(ms);
+  try { return await api.get(to, query, AbortSignal.any([signal, late]), at); }
+  catch (error) {
+    signal.throwIfAborted();
+    throw late.aborted ? new api.Problem(0, { detail: `no answer within ${ms / 1000} s` }) : error;
+  }
+}
 
 /**
  * The replication of a topic, as each of these regions sees it.
  * @param {string} topic @param {string[]} ats @param {Record<string, any>} query @param {AbortSignal} signal @returns {Promise<Asked[]>}
  */
 export const askAll = (topic, ats, query, signal) => Promise.all(ats.map(async (at) => {
-  try { return { at, answer: await api.get(`/topics/${api.part(topic)}/replication`, query, signal, at), error: null }; }
+  try { return { at, answer: await getWithin(ANSWER_MS, `/topics/${api.part(topic)}/replication`, query, signal, at), error: null }; }
   catch (error) { if (signal.aborted) throw error; return { at, answer: null, error }; }
 }));
 

@@ -1,6 +1,7 @@
 // @ts-check
 // What a move of a subscription asks of two regions, and does in them: the requests of `fenceline failover`, in its order.
 import * as api from "../api.js";
+import { getWithin } from "./asked.js";
 import { hasMoved, marksOf } from "../move.js";
 
 const ANSWER_MS = 5000; // for one request: the region that is left may be lost
@@ -25,12 +26,8 @@ const refusal = (detail) => Object.assign(new Error(detail), { name: "This canno
 
 /** @param {string} region @param {AbortSignal} signal @returns {Ask} */
 const asking = (region, signal) => async (to, query = {}) => {
-  const late = AbortSignal.timeout(ANSWER_MS);
-  try { return await api.get(to, query, AbortSignal.any([signal, late]), region); }
-  catch (error) {
-    signal.throwIfAborted();
-    throw named(region, late.aborted ? new api.Problem(504, { code: "STORE_UNAVAILABLE", detail: "no answer within 5 s" }) : error);
-  }
+  try { return await getWithin(ANSWER_MS, to, query, signal, region); }
+  catch (error) { throw signal.aborted ? error : named(region, error); }
 };
 
 const topicOf = (/** @type {Move} */ move) => `/topics/${api.part(move.topic)}`;

@@ -43,7 +43,7 @@ const known = (/** @type {number|null|undefined} */ n) => (n === null || n === u
 const ownOf = (counted, origin, p) => counted?.find((one) => one.region === origin)?.partitions[p]?.of[origin];
 
 /** The word beside a number, in a place of its own, so that numbers stay in line. @param {{kind?: string, children?: any}} props */
-const Word = ({ kind = "", children }) => html`<span class=${`word ${kind && `state ${kind}`}`}>${children}</span>`;
+const Word = ({ kind = "", children }) => html`<span class=${`word ${kind && `state is-${kind}`}`}>${children}</span>`;
 
 /** @param {{n: number|null|undefined, own: number|null|undefined, isOwn: boolean}} props */
 function Cell({ n, own, isOwn }) {

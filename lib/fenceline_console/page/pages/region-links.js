@@ -26,7 +26,7 @@ export function Links({ name, at, answer, ask }) {
       <td>${link.last_seen_at === null ? "never" : ago(link.last_seen_at, now)}</td><td>${link.answered_at === null ? "never" : ago(link.answered_at, now)}</td>
       ${api.canWrite() ? html`<td class="number">${link.suspended ? html`<button class="button" onClick=${() => resume(link.region)}>Resume</button>`
         : html`<button class="button" onClick=${() => suspend(link.region)}>Suspend</button>`}</td>` : null}</tr>
-    ${link.problem === null ? null : html`<tr class="note whole"><td colspan=${heads.length}>${visible(link.problem)}</td></tr>`}`)}<//>`;
+    ${link.problem === null ? null : html`<tr class="note long"><td colspan=${heads.length}>${visible(link.problem)}</td></tr>`}`)}<//>`;
 }
 
 /** What was never taken and is gone at its origin, and the batches at which links stopped. @param {Given} props */

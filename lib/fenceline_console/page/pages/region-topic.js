@@ -53,8 +53,8 @@ function Copy({ name, one, again, ask }) {
   const toggle = () => go(`regions/${api.part(name)}`, { p: address.value.searchParams.get("p"), snapshots: isOpen ? null : here }, true);
   return html`<section class="sheet" aria-label=${`In ${visible(here)}`}>
     <header class="copy"><div><h2>In ${visible(here)}</h2>
-        ${answer?.regions.map((link) => { const { kind, text } = verdict(link, here); return html`<p class=${`state ${kind}`}>${visible(text)}.</p>`; })}
-        ${answer?.skipped_records ? html`<p class="state broken">${records(answer.skipped_records)} ${answer.skipped_records === 1 ? "was" : "were"} given up here for good.</p>` : null}
+        ${answer?.regions.map((link) => { const { kind, text } = verdict(link, here); return html`<p class=${`state is-${kind}`}>${visible(text)}.</p>`; })}
+        ${answer?.skipped_records ? html`<p class="state is-broken">${records(answer.skipped_records)} ${answer.skipped_records === 1 ? "was" : "were"} given up here for good.</p>` : null}
         ${answer || error ? null : html`<${Bone} w=${240} />`}
         ${taken.value ? html`<p class="muted" role="status">Snapshot <span class="mono">${taken.value.slice(0, 8)}</span> ${stage(answer, taken.value)}.</p>` : null}</div><span class="spacer"></span>
       ${answer && html`<button class="button" aria-expanded=${isOpen} onClick=${toggle}>Snapshots</button>`}

@@ -35,7 +35,7 @@ function Matrix() {
         <table class="matrix" style=${{ minWidth: `${180 + 180 * names.length}px` }}>
         <thead><tr><th scope="col">Topic</th>${(names.length ? names : ["Regions"]).map((name) => html`<th scope="col" class=${name === here.value ? "here" : ""}>${visible(name)}</th>`)}</tr></thead>
         <tbody>${list.value === null ? html`<${Bones} widths=${[150, 120]} isLate=${list.isLate} />`
-          : shown.map((t) => html`<${Row} key=${t.topic_id} topic=${t} names=${names} here=${here.value} />`)}</tbody></table></div>`}
+          : shown.map((t) => html`<${Row} key=${t.topic_id} topic=${t} names=${names} here=${here.value} every=${lookMs(2 * shown.length)} />`)}</tbody></table></div>`}
       ${list.value?.length && found.length === 0 ? html`<${Nothing} title=${`No topic in several regions has “${visible(wanted)}” in its name`}>
         <button class="button" onClick=${() => go("regions", {}, true)}>Show all ${list.value.length}</button><//>` : null}
       ${found.length > PAGE ? html`<${Pager} label="Pages of topics" to="regions" said=${`${grouped(first + 1)} to ${grouped(first + shown.length)} of ${grouped(found.length)}`}
@@ -59,10 +59,10 @@ const None = (/** @type {{here: string}} */ { here }) => html`<${Nothing} title=
   A topic in several regions is written and read in each of them, and its records travel to the others. This is how two regions begin on one machine:
   <pre>${COMMANDS}</pre>${here ? html`<span class="faint">This is region ${visible(here)}.</span>` : null}<//>`;
 
-/** @param {{topic: any, names: string[], here: string}} props */
-function Row({ topic, names, here }) {
+/** @param {{topic: any, names: string[], here: string, every: number}} props */
+function Row({ topic, names, here, every }) {
   const others = topic.regions.filter((/** @type {string} */ name) => name !== here && reached().includes(name));
-  const asked = useAsked((s) => askAll(topic.name, [api.region.value ?? here, ...others], {}, s), [topic.name, here, others.join()], lookMs());
+  const asked = useAsked((s) => askAll(topic.name, [api.region.value ?? here, ...others], {}, s), [topic.name, here, others.join()], every);
   const [own, ...rest] = asked.value ?? [];
   /** @type {[string, string, string][]} */
   const problems = [];
@@ -78,12 +78,12 @@ function Row({ topic, names, here }) {
 
 /** What one region has of another one's records, in a few words. @param {{one: import("./asked.js").Asked, of: string, word: string}} props */
 function Lines({ one, of, word }) {
-  if (one.answer === null) return html`<span class="state bad">${one.error.status ? one.error.code : `${visible(one.at)} is silent`}</span>`;
+  if (one.answer === null) return html`<span class="state is-bad">${one.error.status ? one.error.code : `${visible(one.at)} is silent`}</span>`;
   const link = one.answer.regions.find((l) => l.region === of);
-  if (!link) return html`<span class="state bad">does not name ${visible(of)}</span>`;
+  if (!link) return html`<span class="state is-bad">does not name ${visible(of)}</span>`;
   const lag = link.lag_records, gaps = one.answer.gaps.filter((g) => g.region === of).length;
   const text = !link.connected ? (link.last_seen_at === null ? `nothing heard ${word}` : `away, heard ${ago(link.last_seen_at, api.serviceNow())}`)
     : lag === null ? `… ${word}` : lag === 0 ? `all ${word}` : `${grouped(lag)} not ${word} · ${lasting(link.lag_ms ?? 0)}`;
   const { kind } = verdict(link, "");
-  return html`<span class=${`state ${kind}`}>${text}${link.suspended ? " · suspended" : ""}${gaps ? ` · ${gaps} ${gaps === 1 ? "gap" : "gaps"}` : ""}</span>`;
+  return html`<span class=${`state is-${kind}`}>${text}${link.suspended ? " · suspended" : ""}${gaps ? ` · ${gaps} ${gaps === 1 ? "gap" : "gaps"}` : ""}</span>`;
 }
