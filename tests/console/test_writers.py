@@ -38,6 +38,7 @@ def story(client, url):
     for name in ("ledger-3:77", "backfill@ci-12"):
         claim(url, "ledger", name, "WaitForExclusive")
     claim(url, "shards", HOSTILE, partitions=[0, 1])
+    claim(url, "shards", "shard-1:2", "WaitForExclusive", partitions=[1])
     freed = claim(url, "shards", "shard-3:1", partitions=[3])
     client.close_producer("shards", freed.producer_name, freed.session_id)
     owner = client.create_session(lease_ms=LEASE_MS, client_name="worker-7:311")
@@ -110,6 +111,8 @@ def test_a_lease_is_counted_down_by_the_services_clock(look, story):
 def test_free_owned_and_shared_partitions_are_told_apart_and_names_are_text(look, story):
     page = look.at("topics/shards/writers?open=1,2,3")
     expect(holder(page, 1)).to_have_text(HOSTILE)
+    expect(partition(page, 1).locator(".queue li")).to_have_text(re.compile("1 shard-1:2"))
+    expect(partition(page, 2).locator(".queue")).to_contain_text("nobody")
     expect(holder(page, 2)).to_have_text("Anyone")
     readers = partition(page, 2).locator(".readers")
     for text in ("group billing", "worker-7:311", "generation", "since", "until"):
@@ -185,19 +188,29 @@ def test_what_may_not_be_seen_leaves_the_rest_to_be_seen(look, story):
     look.may_fail = True
     page = look.page()
     denied = json.dumps({"code": "NOT_AUTHORIZED", "detail": "not for you", "status": 403})
-    page.route("**/markers?*", lambda route: route.fulfill(status=403, body=denied, content_type="application/json"))
+    for what in ("**/markers?*", "**/v1/locks*"):
+        page.route(what, lambda route: route.fulfill(status=403, body=denied, content_type="application/json"))
     page.goto("/console/topics/ledger/writers")
     expect(partition(page).get_by_role("alert")).to_contain_text("not for you")
     expect(holder(page)).to_have_text("ledger-1:5120")
+    page.goto("/console/writers")
+    expect(page.get_by_role("alert")).to_contain_text("not for you")
+    expect(page.get_by_role("link", name="ledger", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Holds 2: worker-7:311")).to_be_visible()
 
 
-def test_all_topics_that_are_exclusive_are_listed_with_their_holders(look, story, url):
+def test_all_topics_that_are_exclusive_are_listed_with_locks_and_what_a_process_holds(look, story, url):
     page = look.at("writers?q=shards")
     rows = page.get_by_role("region", name="Topics that are exclusive").locator("tbody tr")
     expect(rows).to_have_count(2)
     for text in ("0–1", HOSTILE, "s left"):
         expect(rows.first).to_contain_text(text)
     expect(rows.nth(1)).to_contain_text("exclusive, nobody now")
+    lock = page.get_by_role("region", name="Locks").get_by_role("row").nth(1)
+    for text in ("nightly", "worker-7:311", "s left"):
+        expect(lock).to_contain_text(text)
+    page.get_by_role("button", name="Holds 2: worker-7:311").click()
+    expect(page.locator(".holds li")).to_have_text(["shards/2 for billing", "nightly"])
     page.get_by_role("link", name="shards").first.click()
     expect(page).to_have_url(f"{url}/console/topics/shards/writers")
 

@@ -1,9 +1,10 @@
 // @ts-check
-// All topics with a partition that is exclusive, and who holds it.
+// All topics with a partition that is exclusive, and who holds it; locks; and what each process holds.
 import { html, useSignal, useRepeated, Link, Search, Pager, Trouble, Nothing, Bones, address, go } from "../ui.js";
 import * as api from "../api.js";
 import { grouped, visible } from "../format.js";
 import { ranges } from "../ranges.js";
+import { Locks, Sessions } from "./locks.js";
 import { Rest, called, left, second, useWalk } from "./parts.js";
 
 const PAGE = 50;
@@ -41,7 +42,8 @@ export function AllWriters() {
         <pre>fenceline producers claim orders</pre><//>`}
       ${topics && topics.length > PAGE && html`<${Pager} label="Pages of topics" to="writers" said=${`${grouped(start + 1)} to ${grouped(start + shown.length)} of ${grouped(topics.length)} topics`}
         before=${start > 0 ? { ...query, from: start > PAGE ? start - PAGE : undefined } : null} after=${start + PAGE < topics.length ? { ...query, from: start + PAGE } : null} />`}</section>
-    <${Rest} walk=${walk} what="topics" />`;
+    <${Rest} walk=${walk} what="topics" />
+    <${Locks} every=${every} /><${Sessions} every=${every} />`;
 }
 
 /** The holders of a topic, each with its partitions; partitions that are exclusive and free are one row. @param {any} topic @param {any} access @returns {Row[]} */

@@ -12,6 +12,8 @@ const OPEN = 3; // partitions that are shown whole where the address names none
 /** @typedef {{producer_name: string|null, client_name: string|null, session_id: string, since: number|null, expires_at: number}} Holder */
 /** @typedef {{partition: number, topic_epoch: number, access_mode: string, holder: Holder|null, waiting: number, owner: any, group_owners: any[]}} Access */
 
+/** @typedef {{count: number, entries: any[]|null}} Line */
+
 export { AllWriters } from "./all-writers.js";
 
 /** @param {{name: string}} props */
@@ -51,14 +53,18 @@ function firstOpen(parts) {
   return (held.length ? held.slice(0, OPEN) : parts.slice(0, 1)).map((p) => p.partition);
 }
 
-/** The queue of a partition: its producers where each of the topic's waiting ones waits for it, else only their number. @param {Access} entry @param {any[]|null} waiting */
-const queueOf = (entry, waiting) => ({ count: entry.waiting, entries: waiting && waiting.length === entry.waiting ? waiting : null, all: waiting });
+/**
+ * The queue of a partition, in order, as far as one answer has it.
+ * @param {Access} entry @param {any[]|null} waiting
+ * @returns {Line}
+ */
+const queueOf = (entry, waiting) => ({ count: entry.waiting, entries: waiting && waiting.filter((w) => w.partitions.includes(entry.partition)) });
 
 /** @param {{entry: Access}} props */
 const Who = ({ entry }) => (entry.holder ? html`<b title=${called(entry.holder)}>${called(entry.holder)}</b>`
   : entry.access_mode === "Exclusive" ? html`<span class="muted">exclusive, nobody now</span>` : html`<span class="muted">anyone</span>`);
 
-/** @param {{name: string, entry: Access, queue: {count: number, entries: any[]|null, all: any[]|null}}} props */
+/** @param {{name: string, entry: Access, queue: Line}} props */
 function Partition({ name, entry, queue }) {
   const { partition, holder } = entry;
   const history = useMarkers(name, partition);
@@ -110,12 +116,10 @@ function Lease({ holder }) {
     <span class="faint">${holder.since ? `since ${second(holder.since, now)} · ` : ""}session <span class="mono">${visible(holder.session_id).slice(0, 8)}</span></span>`;
 }
 
-/** @param {{queue: {count: number, entries: any[]|null, all: any[]|null}, now: number}} props */
+/** @param {{queue: Line, now: number}} props */
 function Queue({ queue, now }) {
-  const shown = (queue.entries ?? queue.all ?? []).slice(0, PAGE);
-  return html`<div class="queue"><span class="faint">Waiting${queue.count > 1 ? html` <span class="number">${grouped(queue.count)}</span>` : null}</span>
-    ${queue.count === 0 ? html`<span class="muted">nobody</span>` : shown.length === 0 ? html`<span>${grouped(queue.count)}</span>` : html`
-      ${!queue.entries && html`<span class="muted">${grouped(queue.count)} of those that wait for this topic:</span>`}
-      <ol>${shown.map((w, i) => html`<li key=${w.producer_name}><b>${queue.entries ? i + 1 : ""}</b> <span title=${called(w)}>${called(w)}</span>
-        <span class="faint"> ${w.since ? ago(w.since, now) : ""}</span></li>`)}</ol>`}</div>`;
+  const shown = queue.entries?.slice(0, PAGE) ?? [], count = Math.max(queue.count, queue.entries?.length ?? 0);
+  return html`<div class="queue"><span class="faint">Waiting${count > 1 ? html` <span class="number">${grouped(count)}</span>` : null}</span>
+    ${count === 0 ? html`<span class="muted">nobody</span>` : shown.length === 0 ? html`<span>${grouped(count)}</span>` : html`<ol>${shown.map((w, i) => html`<li key=${w.producer_name}>
+      <b>${i + 1}</b> <span title=${called(w)}>${called(w)}</span><span class="faint"> ${w.since ? ago(w.since, now) : ""}</span></li>`)}</ol>`}</div>`;
 }
