@@ -117,7 +117,10 @@ class _Walk:
         except CorruptLogError as error:  # an object that is no segment
             self.findings.append(Finding(partition.log_prefix, offset, error.detail))
             return offset
-        return partition.log_start if base is None else base
+        log_start, head = partition.log_start, partition.head
+        # If the head ends at the log start, then a segment does. What lies before it may be a late create.
+        is_left = base is not None and base < log_start and (head is None or head.next_offset <= log_start)
+        return log_start if base is None or is_left else base
 
     def _chain_below(self, base: int) -> str | None:
         """Return the chain value of the log below ``base``; ``None`` if it is not known."""

@@ -12,7 +12,7 @@ from fenceline.errors import OffsetOutOfRangeError, StoreUnavailableError
 from fenceline.format import keys
 from fenceline.model.results import VerifiedSegments
 from fenceline.ports import ObjectSummary
-from tests.support.service import TOPIC, Service, append, serve
+from tests.support.service import TOPIC, LogBuilder, Service, append, data, serve
 
 APPENDS = 12  # segments of two records
 
@@ -110,7 +110,11 @@ def test_a_changed_chain_value_is_a_finding_there_and_after_it(service: Service)
 
 
 def test_a_segment_without_metadata_is_one_finding(service: Service) -> None:
-    replace_segment(service, 10, lambda body, metadata: [body, metadata.clear()][0])
+    def change(body: bytes, metadata: dict[str, str]) -> bytes:
+        metadata.clear()
+        return body
+
+    replace_segment(service, 10, change)
     assert walk(service, 100)[1] == walk(service, 1)[1] == places(service, 10)
 
 
@@ -172,6 +176,10 @@ def test_an_empty_log_is_whole() -> None:
 @pytest.mark.parametrize("is_collected", [False, True])
 @pytest.mark.parametrize("log_start", [9, 10])
 def test_a_trimmed_log_is_checked_from_its_log_start(service: Service, log_start: int, is_collected: bool) -> None:
+    def change(body: bytes, metadata: dict[str, str]) -> bytes:
+        metadata["records"] = "3"
+        return body
+
     service.log.partitions.trim(TOPIC, 0, log_start)
     first = log_start // 2 * 2
     if is_collected:
@@ -179,7 +187,7 @@ def test_a_trimmed_log_is_checked_from_its_log_start(service: Service, log_start
             service.objects.store.delete(key_of(service, base))
     whole = VerifiedSegments(2 * APPENDS, APPENDS - first // 2, 2 * APPENDS - first, [], has_more=False)
     assert page(service) == page(service, 0) == whole
-    replace_segment(service, first, lambda body, metadata: [body, metadata.update(records="3")][0])
+    replace_segment(service, first, change)
     assert [one.offset for one in page(service).findings] == [first]
 
 
@@ -203,6 +211,24 @@ def test_a_late_create_where_the_log_start_has_passed_is_no_finding(service: Ser
     service.objects.always("get", collect, key_of(service, 2))
     with pytest.raises(StoreUnavailableError, match="log start moved"):
         page(service)
+
+
+@pytest.mark.parametrize("values", ["a", "abcdef"])
+def test_a_late_create_below_a_log_start_at_the_end_is_no_segment(service: Service, values: str) -> None:
+    """All was trimmed and collected. A create that was still under way then lands, and has another length."""
+    end = 2 * APPENDS
+    service.log.partitions.trim(TOPIC, 0, end)
+    for base in range(0, end, 2):
+        service.objects.store.delete(key_of(service, base))
+    late = LogBuilder(topic_id=service.topic_id())
+    late.state = late.state._replace(next_offset=end - 2)
+    late.add(data(*values))
+    late.store(service.objects.store)
+    assert page(service) == page(service, end) == VerifiedSegments(end, 0, 0, [], has_more=False)
+    with pytest.raises(OffsetOutOfRangeError):
+        page(service, end + 1)
+    append(service.another(), "c")
+    assert page(service) == page(service, end) == VerifiedSegments(end + 1, 1, 1, [], has_more=False)
 
 
 def test_a_listing_that_lacks_a_key_before_others_is_no_finding(
