@@ -69,10 +69,12 @@ def _look(context: Context, topic: Topic, numbers: Sequence[int], principal: str
     owned = dict(zip(numbers, context.runtime.gather(queries), strict=True))
     waiters = [waiter for item in access.values() for waiter in item.waiting]
     access |= _read_access(context, topic, {p for waiter in waiters for p in waiter.partitions} - access.keys())
-    named = {name for p in numbers for name in access[p].names()}
+    # Those that share access are not shown, and may be many.
+    holders = [holder for p in numbers for holder in (access[p].granted, access[p].claim) if holder is not None]
     owners = chain.from_iterable(owned[p].values() for p in numbers)
-    ids = {session_id for session_id, _ in named} | {one.session_id for one in owners if one.session_id is not None}
-    names = {producer_name for _, producer_name in named if producer_name}
+    ids = {one.session_id for one in owners if one.session_id is not None}
+    ids |= {holder.session_id for holder in holders} | {waiter.session_id for waiter in waiters}
+    names = {holder.producer_name for holder in holders if holder.producer_name}
     wanted = [keys.session_item(one) for one in sorted(ids)]
     wanted += [keys.named_producer_item(topic.topic_id, name) for name in sorted(names)]
     found = context.read_items(wanted)

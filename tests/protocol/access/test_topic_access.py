@@ -153,3 +153,14 @@ def test_a_look_writes_nothing_and_costs_one_query_and_one_read_a_partition(serv
     # The items: the topic, the heads and the topic again, the access, what they name. The keys after the logs' ends.
     assert spent == {"items.get": 4, "items.query": 20, "objects.get": 20}
     assert partition_of(log).topic_id == service.topic_id()
+
+
+def test_a_look_reads_nothing_of_those_that_share_access(service: Service) -> None:
+    """They are not shown, and a partition may have a hundred of them."""
+    for number in range(60):
+        claim(service.log, SHARED, producer_name=f"p{number}")
+    log = service.another()
+    access(log)
+    before = service.count()
+    assert only(log) == AccessState(0, -1, "Shared", None, 0, None, [])
+    assert service.count() - before == {"items.get": 3, "items.query": 1, "objects.get": 1}
