@@ -92,8 +92,10 @@ check: setup ## lint, types and the fast tests, in under two minutes
 lint: setup ## lint, types and layers alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@# mypy uses one core. Meanwhile the other one compiles the tests, which both of their workers need.
-	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(BIN)/mypy; found=$$?; wait; exit $$found
+	@# mypy uses one core. Meanwhile the other one compiles the tests, which both of their workers need, and checks the types
+	@# of the console's modules, where Node is.
+	{ $(BIN)/python -m pytest --collect-only -qq >/dev/null; $(BIN)/python -m tests.console.types; } & \
+	$(BIN)/mypy; found=$$?; wait $$! && exit $$found
 	$(BIN)/lint-imports --no-logo
 
 simulate: setup ## search: the simulation over SEEDS seeds (1000), runs against the models, properties on fresh examples

@@ -17,7 +17,6 @@ from tests.support.consoles import console
 
 PLACES = re.findall(r'^  (?:"([\w/]+)"|(\w+)): async', (PAGE / "main.js").read_text(), re.MULTILINE)
 PLACES = [(quoted or bare).replace("topic/", "topics/orders/") for quoted, bare in PLACES]
-PLACES = [place for place in PLACES if place not in ("writers", "topics/orders/writers", "topics/orders/subscriptions")]
 REFUSED = """async url => {
   const asked = [["GET", "/v1/topics"], ["POST", "/v1/topics"], ["GET", "/console/about.json"]];
   const answers = await Promise.all(asked.flatMap(([method, path]) => ["cors", "no-cors"].map(mode =>
