@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from fenceline import Client
 from tests.console import story
-from tests.docs.browser import chromium
+from tests.support.browser import chromium
 
 FOLDER = story.ROOT / "build/console-pictures"
 DOCS = story.ROOT / "docs/assets/console"
