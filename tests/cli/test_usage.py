@@ -111,6 +111,15 @@ def test_the_console_itself_is_not_counted(served):
     assert usage_of(served)["requests"] == []
 
 
+def test_an_object_that_s3_would_give_is_not_counted_as_a_request(served):
+    assert served.post("/v1/topics", json={"name": "orders"}).status_code == 201
+    partition = "/v1/topics/orders/partitions/0"
+    assert served.post(f"{partition}/records", json={"records": [{"value": "a"}]}).status_code == 200
+    [segment] = served.get(f"{partition}/segments").json()["segments"]
+    assert served.get(segment["url"]).status_code == 200
+    assert by_operation(usage_of(served)).keys() == {"createTopic", "appendRecords", "listSegments"}
+
+
 def test_times_are_right_within_a_twentieth():
     buckets = Counter(usage.bucket_of(ms) for ms in range(1, 1001))
     assert usage.quantile_ms(buckets, 0.5) == pytest.approx(500, rel=0.05)

@@ -67,7 +67,7 @@ class Bridge:
                 answer = await threads.submit(self._answer, scope, body)
             except asyncio.CancelledError:
                 answer = responses.problem(_cut_off(scope))
-        if self._usage is not None and not console_files.is_console(scope["path"]):
+        if self._usage is not None and _is_of_the_api(scope["path"]):
             self._usage.answered(answer, (time.monotonic() - began) * 1_000, len(body), is_held=may_wait)
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         content = answer.body.encode() if isinstance(answer.body, str) else answer.body
@@ -135,6 +135,11 @@ def _cut_off(scope: Scope) -> FencelineError:
     if scope["method"] in ("GET", "HEAD") or scope["path"].endswith(_POLL):
         return StoreUnavailableError("the server stopped before it had the answer; send the request again")
     return OutcomeUnknownError("the server stopped before it had the answer; the request may have been carried out")
+
+
+def _is_of_the_api(path: str) -> bool:
+    """Return whether a request is one of the API: not for the console, nor for an object, which S3 gives on AWS."""
+    return not console_files.is_console(path) and not path.startswith(object_urls.PREFIX)
 
 
 def _announced_bytes(scope: Scope) -> int:
