@@ -1,5 +1,5 @@
 // @ts-check
-// A consumer group: its state, and its members with their partitions, epochs and heartbeats.
+// A consumer group: its state, and its members with their partitions, epochs and leases.
 import { html, useAsked, Link, Pager, Trouble, Nothing, Bones, address } from "../ui.js";
 import * as api from "../api.js";
 import { grouped, ago, visible } from "../format.js";
@@ -38,7 +38,7 @@ export function Members({ group, topic }) {
        query=${{ q: group }} class="under">in the list<//>.` : "No consumer group has this name: consumers read the subscription by themselves."}</p>` : null}
     ${(!found && !asked.error) || found?.state ? html`<div class="sheet" tabindex="0" role="region" aria-label="Members"><table class="members">
       <colgroup><col /><col style=${{ width: "34%" }} /><col class="wide" style=${{ width: "80px" }} /><col style=${{ width: "118px" }} /><col class="wide" style=${{ width: "150px" }} /></colgroup>
-      <thead><tr><th scope="col">Member</th><th scope="col">Partitions</th><th scope="col" class="number wide">Epoch</th><th scope="col">Last heartbeat</th>
+      <thead><tr><th scope="col">Member</th><th scope="col">Partitions</th><th scope="col" class="number wide">Epoch</th><th scope="col">Lease renewed</th>
         <th scope="col" class="wide">State</th></tr></thead>
       <tbody>${!found ? html`<${Bones} widths=${[160, 120, 20, 60, 60]} isLate=${asked.isLate} />` : found.members.map((/** @type {Member} */ m) => html`<${MemberRow} key=${m.member_id}
          member=${m} topic=${topic} />`)}</tbody></table>
