@@ -36,10 +36,12 @@ export function Sessions({ every }) {
   return html`<div class="part"><h2>Sessions</h2><${Trouble} error=${asked.error} again=${asked.again} />
     ${sessions && html`<div class="sheet" tabindex="0" role="region" aria-label="Sessions">
       ${sessions.length === 0 ? html`<p class="pad muted">No session is live. A producer that claims, and a process that owns or locks, has one.</p>` : html`<table class="writers">
-      <colgroup><col /><col class="wide" style=${{ width: "110px" }} /><col style=${{ width: "96px" }} /><col style=${{ width: "104px" }} /><col class="wide" style=${{ width: "180px" }} /></colgroup>
-      <thead><tr><th scope="col">Process</th><th scope="col" class="wide">Session</th><th scope="col" class="number">Lease</th><th scope="col" class="number">Holds</th><th scope="col" class="wide">Since</th>
-        </tr></thead>
-      <tbody>${sessions.map((/** @type {any} */ one) => html`<tr key=${one.session_id}><td><b title=${called(one)}>${called(one)}</b></td><td class="mono wide">${visible(one.session_id).slice(0, 8)}</td>
+      <colgroup><col /><col class="wide" style=${{ width: "110px" }} /><col style=${{ width: "96px" }} /><col style=${{ width: "104px" }} /><col class="wide" style=${{ width: "180px" }} />
+        </colgroup>
+      <thead><tr><th scope="col">Process</th><th scope="col" class="wide">Session</th><th scope="col" class="number">Lease</th><th scope="col" class="number">Holds</th>
+        <th scope="col" class="wide">Since</th></tr></thead>
+      <tbody>${sessions.map((/** @type {any} */ one) => html`<tr key=${one.session_id}><td><b title=${called(one)}>${called(one)}</b></td><td class="mono wide">
+        ${visible(one.session_id).slice(0, 8)}</td>
         <td class="number">${left(one.expires_at, now)}</td>
         <td class="number"><button type="button" class="button quiet" aria-expanded=${open === one.session_id} aria-label=${`Holds ${one.holds}: ${called(one)}`}
            onClick=${() => go("writers", { ...Object.fromEntries(at), session: open === one.session_id ? undefined : one.session_id }, true)}>Holds ${grouped(one.holds)}</button></td>
