@@ -48,6 +48,8 @@ class UsageCounts:
         self._lock = threading.Lock()
         self._counts: usage.Counts = Counter()
         self._stopping = threading.Event()
+        if service.meter is not None:
+            service.meter.counts_units = True
         if shared is not None:
             threading.Thread(target=self._write_again, name="usage", daemon=True).start()
 
