@@ -29,8 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"console {item.path.stem}"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Lend a browser for a module: Playwright's event loop runs in this thread until it ends, and others want theirs."""
     with launched() as browser:
         yield browser
 
