@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Lend a browser for a module. Playwright's event loop is this thread's until then, and other tests want their own."""
+    """Lend a browser for a module: its event loop is this thread's until it ends, and other tests want their own."""
     with launched() as browser:
         yield browser
 
