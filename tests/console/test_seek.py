@@ -1,5 +1,6 @@
 """A seek: its preview is what it then does, and one that stops in the middle says what was done."""
 
+import datetime
 import json
 import re
 import shlex
@@ -39,6 +40,11 @@ def name(client, topic, request):
     return name
 
 
+def utc(ms):
+    """Return a time as the page writes it."""
+    return f"{datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"
+
+
 def seek(name, query=""):
     return f"topics/orders/subscriptions/{name}/seek{query}"
 
@@ -74,10 +80,13 @@ def test_the_preview_is_what_the_seek_then_does(look, client, name, topic, place
     assert [row[1] for row in rows] == [before[p].mark_delete_offset for p in range(3)]
     page.get_by_role("button", name=button, exact=True).click()
     dialog = page.get_by_role("dialog")
+    if when:
+        expect(dialog).to_contain_text(f"{utc(topic + 60_000)}) or later.")
     if "Skip" in button:
         dialog.get_by_role("textbox").fill(name)
     dialog.get_by_role("button", name=button).click()
     expect(page.get_by_role("status").filter(has_text="Done.")).to_contain_text("3 of 3 partitions moved")
+    expect(page.get_by_text("would move")).to_have_count(0)
     after = cursors(client, name)
     for partition, _, to, skipped, repeated in rows:
         assert after[partition].mark_delete_offset == to
@@ -96,6 +105,17 @@ def test_chosen_partitions_move_and_the_others_stay(look, client, name):
     page.get_by_role("dialog").get_by_role("button", name="Skip 100 records").click()
     expect(page.get_by_role("status").filter(has_text="Done.")).to_be_visible()
     assert {p: one.mark_delete_offset for p, one in cursors(client, name).items()} == {0: 50, 1: 100, 2: 100}
+
+
+def test_a_time_begins_an_hour_ago_and_is_chosen_by_a_button(look, name):
+    page = look.at(seek(name), timezone_id="Asia/Tokyo")
+    page.get_by_role("button", name="Time", exact=True).click()
+    field = page.get_by_label("Your time (Asia/Tokyo)")
+    expect(field).to_have_value(re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$"))
+    page.get_by_role("button", name="yesterday 12:00").click()
+    expect(field).to_have_value(re.compile("T12:00(:00)?$"))
+    expect(page.get_by_role("status").filter(has_text="03:00:00 UTC")).to_be_visible()
+    expect(page.get_by_role("button", name="Repeat 160 records")).to_be_enabled()
 
 
 def test_a_place_that_is_not_whole_or_not_in_the_log_moves_nothing(look, name):
@@ -151,7 +171,7 @@ def test_a_seek_that_fails_in_the_middle_says_what_was_moved(look, client, name)
     expect(results).to_have_text(["moved", "refused: UNKNOWN_MEMBER_ID", ""])
     assert {p: one.mark_delete_offset for p, one in cursors(client, name).items()} == {0: 0, 1: 50, 2: 50}
     page.unroute("**/seek*")
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Refresh the preview").click()
     expect(page.get_by_role("button", name="Repeat 100 records")).to_be_enabled()
 
 
@@ -193,7 +213,7 @@ def test_the_keyboard_alone_seeks(look, client, name):
     page.keyboard.press("Tab")
     page.keyboard.type("+10")
     expect(page.get_by_role("button", name="Skip 30 and repeat 10 records")).to_be_enabled()
-    for _ in range(4):  # partitions, the preview, Look again, the button
+    for _ in range(4):  # partitions, the preview, its refresh, the button
         page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Skip 30 and repeat 10 records")).to_be_focused()
     page.keyboard.press("Enter")

@@ -103,6 +103,10 @@ def test_a_subscription_shows_its_marks_its_holes_and_leads_to_the_record_at_its
     expect(page.get_by_role("main")).to_contain_text("340 behind")
     expect(page.get_by_role("main")).to_contain_text("No consumer group has this name")
     expect(first.get_by_role("link", name="Read here")).to_have_attribute("href", "/console/topics/orders?p=0&from=100")
+    page.get_by_role("link", name="On all topics").click()  # there is no group of this name
+    expect(page).to_have_url(f"{url}/console/subscriptions?q=billing")
+    row(page, "billing").get_by_role("cell").nth(2).click()
+    expect(page).to_have_url(f"{url}/console/topics/orders/subscriptions/billing")
 
 
 def test_an_owners_name_is_text_however_it_is_made(look, shop):
@@ -124,6 +128,9 @@ def test_a_groups_members_are_shown_with_their_partitions_epochs_and_heartbeats(
     expect(page.get_by_role("main")).to_contain_text("native group")
     page.get_by_role("link", name="orders", exact=True).click()
     expect(page.get_by_role("region", name="Members").get_by_role("row").nth(1)).to_contain_text("worker-1:7")
+    expect(page.get_by_role("region", name="Partitions").get_by_role("row").nth(2)).to_contain_text("worker-1:7")
+    page.get_by_role("link", name="On all topics").click()
+    expect(page).to_have_url(f"{url}/console/subscriptions/workers")
 
 
 def test_a_long_list_has_pages_that_the_keyboard_reaches(look, shop, url):

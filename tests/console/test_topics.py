@@ -47,6 +47,19 @@ def test_a_row_says_how_much_is_kept_who_may_write_and_who_is_behind(look, topic
     expect(page.get_by_role("heading", level=1)).to_have_text("Topics / orders")
 
 
+def test_of_several_subscriptions_the_one_most_behind_is_no_sum(look, topics, client):
+    client.create_topic("halves")
+    for name in ("first", "second"):
+        client.create_subscription("halves", name, initial_position="earliest")
+    client.produce("halves", 0, [Record(b"v")] * 3)
+    client.acknowledge("halves", "first", 0, cumulative=0)
+    page = look.at("topics?q=halves")
+    expect(row(page, "halves")).to_contain_text("2 · up to 3 behind")
+    row(page, "halves").get_by_role("cell").nth(1).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics / halves")
+    client.delete_topic("halves")
+
+
 def test_names_of_the_language_are_names_like_others(look, topics):
     page = look.at("topics")
     for name in ("__proto__", "constructor"):

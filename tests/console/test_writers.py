@@ -68,10 +68,10 @@ def test_it_says_who_holds_who_waits_and_since_when_an_earlier_one_does_not_writ
     expect(blocks(page)).to_have_count(4)
     for block, texts in enumerate(
         (
-            ("before", "anyone", "up to 6"),
-            ("0", "ledger-1:4711", "20 records", "from 7", "since", "until", "fenced by ledger-2:981"),
-            ("1", "ledger-2:981", "30 records", "from 28", "fenced by ledger-1:5120"),
-            ("2", "now", "ledger-1:5120", "1 record"),
+            ("before", "anyone", "up to offset 6"),
+            ("epoch 0", "ledger-1:4711", "20 records", "from offset 7", "since", "until", "fenced by ledger-2:981"),
+            ("epoch 1", "ledger-2:981", "30 records", "from offset 28", "fenced by ledger-1:5120"),
+            ("epoch 2", "now", "ledger-1:5120", "1 record"),
         )
     ):
         for text in texts:
@@ -155,16 +155,25 @@ def test_fencing_the_holder_asks_for_the_name_and_refuses_its_next_append(look, 
     client.create_topic("fenced")
     claimed = claim(url, "fenced", "stuck:1")
     append(client, "fenced", 0, claimed)
+    for waiter in ("waits:1", "waits:2"):
+        claim(url, "fenced", waiter, "WaitForExclusive")
     page = look.at("topics/fenced/writers")
     page.get_by_role("button", name="Fence the holder").click()
     dialog = page.get_by_role("dialog")
+    first = dialog.locator("p").first
+    expect(first).to_have_text("The queue does not move up: the 2 producers that wait are refused, too.")
     expect(dialog).to_contain_text("its next append is refused; the partition stays exclusive and free.")
     act = dialog.get_by_role("button", name="Fence the holder")
     expect(act).to_be_disabled()
     dialog.get_by_role("textbox").fill("fenced")
     act.click()
+    said = page.get_by_role("status").filter(has_text="is fenced")
+    expect(said).to_have_text("stuck:1 is fenced; 2 producers that waited were refused.")
     expect(holder(page)).to_have_text("Nobody now")
+    expect(partition(page)).to_contain_text(re.compile(r"stuck:1 was fenced at [\d:]{8} by console"))
+    expect(partition(page)).not_to_contain_text("took over")
     expect(blocks(page)).to_contain_text(["fenced by console", "console"])
+    expect(blocks(page).last.get_by_role("link")).to_have_class(re.compile("ended"))
     with pytest.raises(ProducerFencedError):
         append(client, "fenced", 0, claimed)
     assert not client.producers("fenced").granted
@@ -210,8 +219,10 @@ def test_all_topics_that_are_exclusive_are_listed_with_locks_and_what_a_process_
     for text in ("nightly", "worker-7:311", "s left"):
         expect(lock).to_contain_text(text)
     page.get_by_role("button", name="Holds 2: worker-7:311").click()
-    expect(page.locator(".holds li")).to_have_text(["shards/2 for billing", "nightly"])
-    page.get_by_role("link", name="shards").first.click()
+    expect(page.locator(".holds li")).to_have_text(["reader of shards/2 for billing", "lock nightly"])
+    lock.get_by_role("cell").nth(1).click()
+    expect(page).to_have_url(re.compile("/console/writers\\?q=shards&session="))  # a lock's row opens nothing
+    rows.first.get_by_role("cell").nth(2).click()
     expect(page).to_have_url(f"{url}/console/topics/shards/writers")
 
 

@@ -42,6 +42,15 @@ export function Link({ to, query, children, stays = false, ...rest }) {
   return html`<a href=${url.pathname + url.search} onClick=${click} ...${rest}>${children}</a>`;
 }
 
+const OPENS = "tbody tr:has(> td:first-child:not([colspan]) :is(a, button))"; // as in console.css
+/** A row whose first cell has a link or a button does the same wherever it is clicked, unless on another control or where text is selected. */
+addEventListener("click", (e) => {
+  if (!(e.target instanceof Element) || e.target.closest("a, button, input, select, textarea, label, summary") || String(getSelection())) return;
+  const row = e.target.closest(OPENS);
+  // A copy keeps Ctrl and Shift: a link opens in a new tab where the browser would do so.
+  row?.querySelector("td:first-child :is(a, button)")?.dispatchEvent(new MouseEvent("click", e));
+});
+
 /**
  * Call work now and every ms while the page is seen; a hidden page asks nothing, and asks at once when it is seen again.
  * @param {(s: AbortSignal) => Promise<void>} work

@@ -1,9 +1,12 @@
 import test from "node:test";
 import assert from "node:assert/strict";
-import { Part, bytes, hex, period, short, toBase64, visible } from "../../../lib/fenceline_console/page/format.js";
+import { Part, bytes, hex, listed, period, short, toBase64, visible } from "../../../lib/fenceline_console/page/format.js";
 
 test("counts and sizes are short", () => {
   assert.deepEqual([short(578805), short(12472), short(9999), bytes(10623752), bytes(999), period(604800000), period(-1)], ["579k", "12.5k", "9,999", "10 MiB", "999 B", "7 d", "for ever"]);
+});
+test("a count of a list is exact to five digits", () => {
+  assert.deepEqual([listed(0), listed(12005), listed(99999), listed(100000)], ["0", "12,005", "99,999", "100k"]);
 });
 test("bytes that are no text are hex, eight a line", () => {
   const part = new Part("iVBORw0KGgoA", "base64");

@@ -1,6 +1,6 @@
 // @ts-check
 // Locks, and the sessions of processes with what each of them holds.
-import { html, useAsked, Pager, Trouble, address, go } from "../ui.js";
+import { html, useAsked, useRef, Pager, Trouble, address, go } from "../ui.js";
 import * as api from "../api.js";
 import { grouped, visible } from "../format.js";
 import { called, left, second } from "./parts.js";
@@ -8,6 +8,7 @@ import { called, left, second } from "./parts.js";
 const PAGE = 50;
 const EVERY = 5; // a list of sessions reads all that the service remembers
 const HELD_MAX = 500; // shown of one session
+const TOPICS_MAX = 50; // of one session that are looked up at a look
 
 /** What is owned and is no partition. @param {{every: number}} props */
 export function Locks({ every }) {
@@ -43,7 +44,7 @@ export function Sessions({ every }) {
       <tbody>${sessions.map((/** @type {any} */ one) => html`<tr key=${one.session_id}><td><b title=${called(one)}>${called(one)}</b></td><td class="mono wide">
         ${visible(one.session_id).slice(0, 8)}</td>
         <td class="number">${left(one.expires_at, now)}</td>
-        <td class="number"><button type="button" class="button quiet" aria-expanded=${open === one.session_id} aria-label=${`Holds ${one.holds}: ${called(one)}`}
+        <td class="number"><button type="button" class="button" aria-expanded=${open === one.session_id} aria-label=${`Holds ${one.holds}: ${called(one)}`}
            onClick=${() => go("writers", { ...Object.fromEntries(at), session: open === one.session_id ? undefined : one.session_id }, true)}>Holds ${grouped(one.holds)}</button></td>
         <td class="wide muted">${one.since ? second(one.since, now) : ""}</td></tr>${open === one.session_id ? html`<tr key="holds"><td colspan="5" class="holds">
           <${Holds} id=${one.session_id} every=${every} /></td></tr>` : null}`)}</tbody></table>`}
@@ -51,12 +52,26 @@ export function Sessions({ every }) {
          after=${asked.value.has_more ? { sessions: asked.value.go_on_after ?? sessions.at(-1)?.session_id } : null} />`}</div>`}</div>`;
 }
 
+/** The topic of a resource that is named like a partition. @param {{resource: string}} hold */
+const topicOf = ({ resource }) => /^([^/]+)\/\d{1,9}$/.exec(resource)?.[1] ?? null;
+
 /** @param {{id: string, every: number}} props */
 function Holds({ id, every }) {
-  const asked = useAsked((s) => api.get(`/sessions/${api.part(id)}`, {}, s), [id], every);
+  const topics = useRef(/** @type {Map<string, boolean>} */ (new Map())).current;
+  const asked = useAsked(async (s) => {
+    const found = await api.get(`/sessions/${api.part(id)}`, {}, s);
+    // A lock may be named like a partition: only where there is such a topic is it one.
+    const names = new Set(found.holds.map((/** @type {any} */ h) => topicOf(h)).filter((/** @type {string|null} */ t) => t !== null && !topics.has(t)));
+    for (const name of [...names].slice(0, TOPICS_MAX)) topics.set(name, (await api.get("/topics", { prefix: name, limit: 1 }, s)).topics[0]?.name === name);
+    return found;
+  }, [id], every);
+  const kind = (/** @type {any} */ h) => {
+    const topic = topicOf(h);
+    return topic === null || topics.get(topic) === false ? "lock " : topics.get(topic) === undefined ? "" : h.group ? "reader of " : "exclusive writer of ";
+  };
   const holds = asked.value?.holds;
   return html`<${Trouble} error=${asked.error} again=${asked.again} />${holds?.length === 0 ? html`<span class="muted">It holds nothing.</span>` : null}
-    ${holds && html`<ul>${holds.slice(0, HELD_MAX).map((/** @type {any} */ h) => html`<li><span class="mono">${visible(h.resource)}</span>
+    ${holds && html`<ul>${holds.slice(0, HELD_MAX).map((/** @type {any} */ h) => html`<li>${kind(h)}<span class="mono">${visible(h.resource)}</span>
       ${h.group ? html` <span class="faint">for ${visible(h.group)}</span>` : null}</li>`)}</ul>`}
     ${holds?.length > HELD_MAX ? html`<p class="muted facts">The first ${HELD_MAX} of ${grouped(holds.length)}.</p>` : null}`;
 }

@@ -1,10 +1,7 @@
 // @ts-check
 // Where the list begins: the newest, the oldest, an offset, or a time in the reader's own zone with its UTC beside it.
 import { html, useSignal, Question } from "../ui.js";
-
-/** @param {number} ms in the form of a field for a local time */
-const local = (ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 19);
-const utc = (/** @type {number} */ ms) => `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+import { TimeField, anHourAgo, local, utc } from "./time-field.js";
 
 /** @param {{from: string, begin: (from: string|undefined) => void, now: () => number}} props */
 export function Place({ from, begin, now }) {
@@ -19,7 +16,7 @@ export function Place({ from, begin, now }) {
     <button type="button" aria-pressed=${from.startsWith("@")} onClick=${() => (asks.value = "time")} title=${Number.isNaN(time) ? undefined : utc(time)}>
       ${Number.isNaN(time) ? "Time…" : `Time ${local(time).replace("T", " ")}…`}</button></div>
     ${asks.value === "offset" && html`<${Offset} start=${isOffset ? from : ""} begin=${begin} close=${close} />`}
-    ${asks.value === "time" && html`<${Time} start=${Number.isNaN(time) ? now() - 3600000 : time} begin=${begin} close=${close} />`}`;
+    ${asks.value === "time" && html`<${Time} start=${Number.isNaN(time) ? anHourAgo(now()) : time} now=${now} begin=${begin} close=${close} />`}`;
 }
 
 /** @param {{start: string, begin: (from: string) => void, close: () => void}} props */
@@ -31,13 +28,10 @@ function Offset({ start, begin, close }) {
     <p>Each partition begins there, or at its log start where that is above it.</p><//>`;
 }
 
-/** @param {{start: number, begin: (from: string) => void, close: () => void}} props */
-function Time({ start, begin, close }) {
-  const typed = useSignal(local(start));
-  const ms = Date.parse(typed.value);
-  return html`<${Question} title="Begin at a time" action="Show" close=${close} run=${async () => begin(`@${new Date(ms).toISOString()}`)}>
-    <label class="field">Your time (${Intl.DateTimeFormat().resolvedOptions().timeZone})
-      <input class="input" type="datetime-local" step="1" required value=${typed.value} onInput=${(/** @type {any} */ e) => (typed.value = e.target.value)} /></label>
-    <p role="status">${Number.isNaN(ms) ? "…" : utc(ms)}</p>
+/** @param {{start: number, now: () => number, begin: (from: string) => void, close: () => void}} props */
+function Time({ start, now, begin, close }) {
+  const ms = useSignal(start);
+  return html`<${Question} title="Begin at a time" action="Show" close=${close} run=${async () => begin(`@${new Date(ms.value).toISOString()}`)}>
+    <${TimeField} ms=${ms.value} now=${now} choose=${(/** @type {number} */ at) => (ms.value = at)} />
     <p>Each partition begins at its first record of that time or later.</p><//>`;
 }

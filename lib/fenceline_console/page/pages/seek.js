@@ -5,6 +5,7 @@ import * as api from "../api.js";
 import { grouped, visible } from "../format.js";
 import { numbers } from "../ranges.js";
 import { named } from "./group.js";
+import { TimeField, anHourAgo, local, utc } from "./time-field.js";
 
 const PAGE = 50;
 const AT_ONCE = 24; // previews that are asked for together
@@ -31,14 +32,13 @@ export function Seek({ topic, name }) {
   const run = async () => { report.value = await carryOut(topic, name, able, () => preview.touch()); };
   return html`<div class="head"><h2 class="named">Seek <${Link} to=${here} class="under">${visible(name)}<//></h2></div>
     <form class="sheet seek" onSubmit=${(/** @type {Event} */ e) => e.preventDefault()}>
-      <div class="field"><span>To</span><${Segments} label="To" options=${PLACES} chosen=${to} choose=${(/** @type {string} */ k) => place({ to: k, n: undefined })} /></div>
+      <div class="field"><span>To</span><${Segments} label="To" options=${PLACES} chosen=${to}
+         choose=${(/** @type {string} */ k) => place({ to: k, n: k === "time" ? anHourAgo(api.serviceNow()) : undefined })} /></div>
       ${to === "offset" && html`<label class="field">Offset<input class="input number" inputmode="numeric" value=${given ?? ""} autocomplete="off"
          onInput=${(/** @type {any} */ e) => place({ n: e.target.value.trim() })} /></label>`}
       ${to === "shift" && html`<label class="field">Offsets, as −100 or +20<input class="input number" value=${given ?? ""} autocomplete="off"
          onInput=${(/** @type {any} */ e) => place({ n: e.target.value.trim().replace("−", "-").replace("+", "") })} /></label>`}
-      ${to === "time" && html`<label class="field">Time, by this machine's clock<input class="input" type="datetime-local" step="0.001" value=${n === null ? "" : local(n)}
-         onChange=${(/** @type {any} */ e) => place({ n: e.target.value ? new Date(e.target.value).getTime() : undefined })} /></label>
-        ${n !== null && html`<span class="muted utc">${utc(n)}</span>`}`}
+      ${to === "time" && html`<${TimeField} ms=${n ?? NaN} now=${api.serviceNow} choose=${(/** @type {number} */ ms) => place({ n: Number.isNaN(ms) ? undefined : ms })} />`}
       <label class="field">Partitions<input class="input" value=${only} placeholder="all, or 0, 3-7" autocomplete="off" spellcheck=${false}
          onInput=${(/** @type {any} */ e) => place({ p: e.target.value.trim() })} /></label></form>
     ${members.value?.member_count > 0 && html`<p class="sheet pad"
@@ -47,14 +47,15 @@ export function Seek({ topic, name }) {
     <${Trouble} error=${members.error} again=${members.again} /><${Trouble} error=${preview.error} again=${preview.again} />
     ${preview.hint && html`<p class="muted facts" role="status">${preview.hint}</p>`}
     ${preview.moves && html`<${Preview} moves=${moves} start=${Math.max(0, Number(at.get("from")) || 0)} to=${`${here}/seek`} query=${Object.fromEntries(at)} />
-      <div class="head"><span class="muted number" role="status">${
-        preview.isWhole ? summary(moves, able.length) : `Looked at ${grouped(moves.length)} of ${grouped(preview.count)} partitions`}</span><span class="spacer"></span>
-        <button type="button" class="button" onClick=${preview.again}>Look again</button>
+      <div class="head"><span class="muted number" role="status">${report.value ? ""
+        : preview.isWhole ? summary(moves, able.length) : `Looked at ${grouped(moves.length)} of ${grouped(preview.count)} partitions`}</span><span class="spacer"></span>
+        <button type="button" class="button" onClick=${preview.again}>Refresh the preview</button>
         ${api.canWrite() && html`<button type="button" class="button main" disabled=${!isReady} onClick=${() => (asks.value = true)}>${action}</button>`}</div>
       ${!api.canWrite() && isReady && html`<div class="part"><span class="muted">${action}: this console only looks. Run</span><pre class="sheet pad command" tabindex="0">
         ${commands(topic, name, { to, n, only }, able).join("\n")}</pre></div>`}`}
     ${report.value && html`<${Report} report=${report.value} able=${able} />`}
     ${asks.value && html`<${Question} title=${`Seek ${visible(name)}`} action=${action} name=${skipped ? name : undefined} isBad=${skipped > 0} close=${() => (asks.value = false)} run=${run}>
+      ${to === "time" && html`<p>To the first record of <b class="number">${local(Number(n)).replace("T", " ")}</b> (${utc(Number(n))}) or later.</p>`}
       <p>${able.length === 1 ? "One partition" : `${grouped(able.length)} partitions`} of ${visible(topic)}. ${
         skipped ? `${counted(skipped)} will no longer be delivered. ` : ""}${
         repeated ? `${counted(repeated)} will be delivered again. ` : ""}What was acknowledged out of order is forgotten.</p><//>`}`;
@@ -72,7 +73,7 @@ function said(skipped, repeated, moves) {
 /** @param {Move[]} moves @param {number} able */
 function summary(moves, able) {
   const refused = moves.filter((m) => m.error).length, stay = moves.length - able - refused;
-  return [`${grouped(able)} of ${grouped(moves.length)} partitions would move`, stay ? `${grouped(stay)} are there already` : "",
+  return [`${grouped(able)} of ${grouped(moves.length)} partitions would move`, stay ? `${grouped(stay)} ${stay === 1 ? "is" : "are"} there already` : "",
     refused ? `${grouped(refused)} refuse this place and stay where they are` : ""].filter(Boolean).join("; ");
 }
 
@@ -80,7 +81,8 @@ function summary(moves, able) {
 function missing(to, n) {
   if (!PLACES.some(([place]) => place === to)) return "Choose a place. What would be skipped and repeated is shown before anything is done.";
   if (to === "earliest" || to === "latest") return null;
-  if (n === null) return to === "time" ? "Choose a time." : "Give a whole number.";
+  if (n === null) return to === "time" ? "Choose a day and a time, with its seconds." : "Give a whole number.";
+  if (to === "time" && utc(n) === "no time") return "Choose a time before the year 9900.";
   return to === "offset" && n < 0 ? "An offset is 0 or more." : null;
 }
 
@@ -143,7 +145,7 @@ async function carryOut(topic, name, able, touch) {
     try { await api.send("POST", `/topics/${api.part(topic)}/subscriptions/${api.part(name)}/seek`, { partition: move.partition, offset: move.to }); }
     catch (error) {
       const code = /** @type {any} */ (error).code;
-      move.result = code === "UNREACHABLE" || code === "OUTCOME_UNKNOWN" ? "unknown: look again" : `refused: ${code}`;
+      move.result = code === "UNREACHABLE" || code === "OUTCOME_UNKNOWN" ? "unknown: refresh the preview" : `refused: ${code}`;
       touch();
       return { error, at: move.partition, moved };
     }
@@ -181,11 +183,6 @@ function Preview({ moves, start, to, query }) {
 /** The commands that do the same. @param {string} topic @param {string} name @param {Wanted} wanted @param {Move[]} able */
 function commands(topic, name, { to, n, only }, able) {
   const all = `fenceline subscription seek ${topic} ${name}`;
-  const place = to === "offset" ? String(n) : to === "time" ? utc(Number(n)) : to;
+  const place = to === "offset" ? String(n) : to === "time" ? new Date(Number(n)).toISOString() : to;
   return only === "" && to !== "shift" ? [`${all} ${place}`] : able.map((m) => `${all} ${to === "shift" ? m.to : place} --partition ${m.partition}`);
 }
-
-const MOST_MS = 8.64e15;
-const utc = (/** @type {number} */ ms) => (Math.abs(ms) <= MOST_MS ? new Date(ms).toISOString() : "no time");
-/** A time as the browser's own field takes it. @param {number} ms */
-const local = (ms) => (Math.abs(ms) <= MOST_MS ? new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 23) : "");

@@ -2,7 +2,7 @@
 // Subscriptions, the most behind first: of all topics, and of one.
 import { html, useRef, useAsked, Link, Search, Segments, Spark, Pager, Trouble, Nothing, Bones, address, go } from "../ui.js";
 import * as api from "../api.js";
-import { grouped, short, ago, visible } from "../format.js";
+import { grouped, listed, ago, visible } from "../format.js";
 import { Rest, called, useWalk } from "./parts.js";
 import { Group } from "./group.js";
 import { Subscription } from "./subscription.js";
@@ -83,12 +83,13 @@ function LagRow({ one, hasTopic, line, group }) {
   return html`<tr><td><${Link} to=${`topics/${api.part(one.topic)}/subscriptions/${api.part(one.name)}`} title=${visible(one.name)}>${visible(one.name)}<//></td>
     ${hasTopic ? html`<td title=${visible(one.topic)}>${visible(one.topic)}</td>` : null}
     <td class="number">${!isCounted ? html`<abbr title="A topic of more than 1,000 partitions is not counted here: open the subscription.">…</abbr>` : one.backlog === 0 ? html`<span
-       class="faint">0</span>` : html`<b title=${grouped(one.backlog ?? 0)}>${short(one.backlog ?? 0)}</b>`}</td>
+       class="faint">0</span>` : html`<b title=${grouped(one.backlog ?? 0)}>${listed(one.backlog ?? 0)}</b>`}</td>
     <td class="muted">${one.oldest_unread_at ? ago(one.oldest_unread_at, now) : isCounted ? "caught up" : "…"}</td>
     <td class="wide">${isCounted && html`<${Spark} values=${line.length > 1 ? line : [...line, ...line]}
        label=${`backlog since this page was opened: ${grouped(line[0] ?? 0)} to ${grouped(line.at(-1) ?? 0)} records`} />`}</td>
     <td class="wide">${group?.member_count ? html`<${Link} to=${`subscriptions/${api.part(one.name)}`} class="under">
       ${grouped(group.member_count)} ${group.member_count === 1 ? "member" : "members"}<//>`
       : owner ? html`<span title=${called(owner)}>${called(owner)}</span> <span class="faint">${grouped(owner.partitions)} p.</span>` : html`<span class="faint">none</span>`}</td>
-    <td class="wide muted">${one.replicate_subscription_state ? "yes" : "no"}</td><td class="wide muted">${one.active_region ? visible(one.active_region) : ""}</td></tr>`;
+    <td class="wide muted">${one.replicate_subscription_state ? "yes" : "no"}</td>
+    <td class="wide muted">${one.active_region ? visible(one.active_region) : one.replicate_subscription_state ? "none named" : ""}</td></tr>`;
 }

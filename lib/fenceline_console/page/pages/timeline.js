@@ -62,7 +62,7 @@ export function Timeline({ history, name, entry }) {
 
 /** What lies before the first marker that the log still has. @param {{name: string, entry: any, first: Marker}} props */
 const Before = ({ name, entry, first }) => html`<li><${Link} to=${`topics/${api.part(name)}`} query=${{ p: entry.partition, from: "oldest" }} class="epoch">
-  <strong>before</strong><span class="who">${first.topic_epoch > 0 ? "earlier epochs" : "anyone"}</span><span class="faint">up to ${grouped(first.offset - 1)}</span>
+  <strong>before</strong><span class="who">${first.topic_epoch > 0 ? "earlier epochs" : "anyone"}</span><span class="faint">up to offset ${grouped(first.offset - 1)}</span>
   ${first.topic_epoch > 0 ? html`<span class="faint">markers not kept</span>` : null}<//></li>`;
 
 /** One epoch: who, how many records, from where, since when, and who fenced it. @param {{marker: Marker, next: Marker|null, name: string, entry: any}} props */
@@ -72,11 +72,11 @@ function Block({ marker, next, name, entry }) {
   const isFree = isHeld && !next && !entry.holder;
   const who = isHeld ? called(marker) : "anyone";
   return html`<li style=${{ flexGrow: 1 + Math.log10(1 + marker.records) }}>
-    <${Link} to=${`topics/${api.part(name)}`} query=${{ p: entry.partition, from: marker.offset }} class=${`epoch ${isHeld ? "held" : ""} ${next ? "" : "now"}`}>
-    <span class="post" aria-hidden="true"></span><strong>${grouped(marker.topic_epoch)}${next ? null : html`<em>now</em>`}</strong>
+    <${Link} to=${`topics/${api.part(name)}`} query=${{ p: entry.partition, from: marker.offset }} class=${`epoch ${isHeld ? "held" : ""} ${next ? "" : isFree ? "ended" : "now"}`}>
+    <span class="post" aria-hidden="true"></span><strong>epoch ${grouped(marker.topic_epoch)}${next || isFree ? null : html`<em>now</em>`}</strong>
     <span class="who" title=${who}>${who}</span>
     <span class="faint">${grouped(marker.records)} ${marker.records === 1 ? "record" : "records"}</span>
-    <span class="faint">from ${grouped(marker.offset)}</span>
+    <span class="faint">from offset ${grouped(marker.offset)}</span>
     <span class="faint">since ${second(marker.timestamp, now)}</span>
     ${next ? html`<span class="faint">until ${second(next.timestamp, now)}</span><span class="faint by" title=${next.access_mode === "Exclusive" ? called(next) : ""}>
       ${next.access_mode === "Exclusive" ? `fenced by ${called(next)}` : "then shared again"}</span>`

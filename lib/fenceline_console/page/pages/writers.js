@@ -34,7 +34,8 @@ export function Writers({ name }) {
   const waiting = queue.value?.waiting ?? null;
   return html`<${Trouble} error=${access.error} again=${access.again} /><${Trouble} error=${queue.error} again=${queue.again} />
     ${!access.value && !access.error && html`<div class="sheet loading holder" role="status" aria-label="Loading"><${Bone} w=${180} /><${Bone} w=${140} /><${Bone} w=${120} /></div>`}
-    ${parts.filter((p) => open.includes(p.partition)).map((p) => html`<${Partition} key=${p.partition} name=${name} entry=${p} queue=${queueOf(p, waiting)} />`)}
+    ${parts.filter((p) => open.includes(p.partition)).map((p) => html`<${Partition} key=${p.partition} name=${name} entry=${p} queue=${queueOf(p, waiting)}
+       again=${() => { access.again(); queue.again(); }} />`)}
     ${(parts.length > 1 || start > 0) && html`<div class="sheet" tabindex="0" role="region" aria-label="Partitions"><table class="writers">
       <colgroup><col style=${{ width: "136px" }} /><col /><col style=${{ width: "92px" }} /><col style=${{ width: "92px" }} /><col class="wide" style=${{ width: "200px" }} /></colgroup>
       <thead><tr><th scope="col">Partition</th><th scope="col">Who may write</th><th scope="col" class="number">Epoch</th><th scope="col" class="number">Waiting</th>
@@ -64,22 +65,32 @@ const queueOf = (entry, waiting) => ({ count: entry.waiting, entries: waiting &&
 const Who = ({ entry }) => (entry.holder ? html`<b title=${called(entry.holder)}>${called(entry.holder)}</b>`
   : entry.access_mode === "Exclusive" ? html`<span class="muted">exclusive, nobody now</span>` : html`<span class="muted">anyone</span>`);
 
-/** @param {{name: string, entry: Access, queue: Line}} props */
-function Partition({ name, entry, queue }) {
+/** @param {{name: string, entry: Access, queue: Line, again: () => void}} props */
+function Partition({ name, entry, queue, again }) {
   const { partition, holder } = entry;
   const history = useMarkers(name, partition);
-  const asks = useSignal(false);
+  const asks = useSignal(false), fenced = useSignal(/** @type {{session: string, said: string}|null} */ (null));
   const now = api.serviceNow();
   const isExclusive = entry.access_mode === "Exclusive";
   const [newest, before] = history.markers ?? [];
+  const run = async () => {
+    const said = `${holder ? called(holder) : ""} is fenced${queue.count ? `; ${counted(queue.count)} that waited ${queue.count === 1 ? "was" : "were"} refused` : ""}.`;
+    await fence(name, partition);
+    fenced.value = { session: holder?.session_id ?? "", said };
+    again(); history.again();
+  };
+  // It is told until another has come.
+  const told = fenced.value && (!holder || holder.session_id === fenced.value.session) ? fenced.value.said : null;
   return html`<section class="sheet" aria-label=${`Partition ${partition}`}>
+    ${told && html`<p class="pad" role="status">${told}</p>`}
     <div class="holder">
       <div class="now"><span class="faint">Partition ${partition}</span>
         <h2 title=${holder ? called(holder) : ""}>${holder ? called(holder) : isExclusive ? "Nobody now" : "Anyone"}</h2>
         <span class=${`tag ${isExclusive ? "exclusive" : ""}`}>${isExclusive ? "exclusive" : "shared"}${entry.topic_epoch >= 0 ? ` · epoch ${grouped(entry.topic_epoch)}` : ""}${
           entry.owner ? ` · owned, generation ${grouped(entry.owner.generation)}` : ""}</span>
         ${isExclusive && newest && newest.topic_epoch === entry.topic_epoch && html`<span class="muted">
-          ${before && before.access_mode === "Exclusive" ? `took over from ${called(before)} at ${second(newest.timestamp, now)}` : `exclusive since ${second(newest.timestamp, now)}`}</span>`}
+          ${before && before.access_mode === "Exclusive" ? (holder ? `took over from ${called(before)} at ${second(newest.timestamp, now)}`
+            : `${called(before)} was fenced at ${second(newest.timestamp, now)} by ${called(newest)}`) : `exclusive since ${second(newest.timestamp, now)}`}</span>`}
         ${isExclusive && !holder && html`<span class="muted">The next producer that claims it may write. An append without a claim is refused.</span>`}
         ${holder && api.canWrite() && html`<button type="button" class="button" onClick=${() => (asks.value = true)}>Fence the holder</button>`}</div>
       <div class="lease"><span class="faint">Lease</span>${holder ? html`<${Lease} holder=${holder} key=${holder.session_id} />` : html`<span class="muted">none</span>`}</div>
@@ -89,11 +100,13 @@ function Partition({ name, entry, queue }) {
       ${entry.group_owners.map((o) => html`<dd>group <${Link} to=${`topics/${api.part(name)}/subscriptions/${api.part(o.group)}`}>${visible(o.group)}<//> → <b>${called(o)}</b>
       <span class="muted">, generation ${grouped(o.generation)}${o.since ? `, since ${second(o.since, now)}` : ""}, until ${second(o.until, now)}</span></dd>`)}</dl>`}
     <${Timeline} history=${history} name=${name} entry=${entry} />
-    ${asks.value && holder && html`<${Question} title="Fence the holder" action="Fence the holder" isBad=${true} name=${name} close=${() => (asks.value = false)} run=${() => fence(name, partition)}>
-      <p><b>${called(holder)}</b> loses partition ${partition}: its next append is refused; the partition stays exclusive and free.</p>
-      ${queue.count > 0 && html`<p>${queue.count === 1 ? "The producer that waits is" : `The ${grouped(queue.count)} producers that wait are`} refused, too.</p>`}<//>`}
+    ${asks.value && holder && html`<${Question} title="Fence the holder" action="Fence the holder" isBad=${true} name=${name} close=${() => (asks.value = false)} run=${run}>
+      ${queue.count > 0 && html`<p><b>The queue does not move up:</b> ${queue.count === 1 ? "the producer that waits is" : `the ${grouped(queue.count)} producers that wait are`} refused, too.</p>`}
+      <p><b>${called(holder)}</b> loses partition ${partition}: its next append is refused; the partition stays exclusive and free.</p><//>`}
   </section>`;
 }
+
+const counted = (/** @type {number} */ n) => `${grouped(n)} ${n === 1 ? "producer" : "producers"}`;
 
 /** Take the partition from its holder, and give it up at once. The session's lease is the shortest one, in case the second request never arrives. */
 async function fence(/** @type {string} */ name, /** @type {number} */ partition) {
