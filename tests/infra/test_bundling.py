@@ -123,10 +123,11 @@ def test_the_handlers_import_from_the_bundle_alone(bundle: Path) -> None:
     code += "".join(map(imports_of, FUNCTIONS)) + "print(*sys.modules)"
     env = {"PYTHONPATH": str(bundle)}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
-    # Only the first batch of a transaction, and the first requests about several regions and about lag, wait for their
-    # imports. Else all cold starts would take longer.
+    # Only the first batch of a transaction, and the first requests about several regions, about lag and to verify, wait
+    # for their imports. Else all cold starts would take longer.
     missing = imported_by_methods(bundle / "fenceline" / "service") - set(done.stdout.split())
     assert missing == {
+        "fenceline.recovery.verify_page",
         "fenceline.transactions.admission",
         "fenceline.regions.announce_subscriptions",
         "fenceline.service.lag",
