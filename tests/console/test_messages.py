@@ -49,7 +49,7 @@ def logs(client, url):
             raise ZeroDivisionError
         with producer.transaction() as txn:
             txn.send("decided", value=b"done", partition=0)
-    with client.transactional_producer("t-2") as producer, producer.transaction() as txn:
+    with client.transactional_producer("t-2", timeout_ms=600_000) as producer, producer.transaction() as txn:
         txn.send("decided", value=b"under way", partition=1)
         txn.flush()
         yield
@@ -118,6 +118,60 @@ def test_a_filter_goes_from_the_chosen_end_and_says_what_it_looked_at(look, logs
     expect(foot(page)).to_contain_text("100 shown")
 
 
+def test_a_term_that_is_read_as_text_is_said_to_be_and_the_language_is_listed(look, logs):
+    page = look.at("topics/orders?q=total%3E600")
+    expect(page.get_by_role("note")).to_have_text(
+        "total>600 is read as text. Members of a JSON value begin with a dot: .total>600"
+    )
+    page.get_by_role("searchbox").fill(".total>600")
+    page.keyboard.press("Enter")
+    expect(foot(page)).to_contain_text("100 shown")
+    expect(page.get_by_role("note")).to_have_count(0)
+    page.get_by_role("button", name="Keys and the filter").click()
+    expect(page.get_by_role("dialog", name="Keys and the filter")).to_contain_text("header.trace:7f*")
+
+
+def test_back_takes_one_choice_back(look, logs, url):
+    orders = f"{url}/console/topics/orders"
+    page = look.at("topics/orders")
+    page.get_by_role("button", name="Oldest").click()
+    page.get_by_role("button", name="2 300", exact=True).click()
+    expect(page).to_have_url(f"{orders}?from=oldest&p=2")
+    expect(page.locator(".records tbody tr").first).to_have_attribute("data-id", "2-0")
+    page.get_by_role("button", name="Partition 2, offset 0").click()
+    page.keyboard.press("j")
+    expect(page).to_have_url(f"{orders}?from=oldest&p=2&open=2-1")
+    page.go_back()
+    expect(page).to_have_url(f"{orders}?from=oldest&p=2")
+    expect(page.locator(".detail")).to_have_count(0)
+    page.get_by_role("button", name="Partition 2, offset 0").click()
+    page.keyboard.press("Escape")
+    expect(page).to_have_url(f"{orders}?from=oldest&p=2")
+    page.go_back()
+    expect(page).to_have_url(f"{orders}?from=oldest")
+    page.go_back()
+    expect(page).to_have_url(orders)
+
+
+def test_a_copied_link_shows_the_record_in_its_place_without_the_filter(look, logs, url):
+    page = look.at("topics/orders?q=o-00030&open=2-7")
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_text("Link copied")).to_be_visible()
+    assert page.evaluate("window.copied") == f"{url}/console/topics/orders?open=2-7&p=2&from=0"
+    page.goto(page.evaluate("window.copied"))
+    expect(page.locator("tr.chosen")).to_have_attribute("data-id", "2-7")
+
+
+def test_of_a_topic_that_is_not_there_nothing_is_offered_but_the_topics(look, logs):
+    look.may_fail = True
+    page = look.at("topics/nothing-here")
+    expect(page.get_by_role("alert")).to_contain_text("nothing-here")
+    expect(page.get_by_role("main").get_by_role("link", name="Show the topics")).to_be_visible()
+    expect(page.get_by_role("searchbox")).to_have_count(0)
+    expect(page.get_by_role("table")).to_have_count(0)
+
+
 def test_pages_that_are_cut_by_bytes_lose_no_record(look, logs):
     page = look.at("topics/large?q=l")
     expect(foot(page)).to_contain_text("12 shown, of 12 looked at (3.4 MiB)")
@@ -129,10 +183,13 @@ def test_a_link_opens_its_record_whole_wherever_the_list_is(look, logs):
     detail = page.get_by_role("region", name="Partition 2, offset 7")
     expect(detail).to_contain_text("o-00030")
     expect(detail).to_contain_text("2023-11-14T22:13:50.000Z")
+    expect(detail.get_by_role("heading", name="Partition 2, offset 7")).to_be_visible()
+    expect(detail.get_by_role("heading", name="Headers")).to_be_visible()
+    expect(detail).to_contain_text("local time")
     expect(detail).to_contain_text("t00030")
     expect(detail).to_contain_text(re.compile(r"Batch.*0–299 · producer \d+ epoch 0 · "))
     page.goto("/console/topics/large?open=1-3")
-    expect(page.get_by_role("region", name="Partition 1, offset 3")).to_contain_text("Part 1 of 5")
+    expect(page.get_by_role("region", name="Partition 1, offset 3")).to_contain_text("Part 1 of 19")
     page.goto("/console/topics/large?open=1-x")
     expect(page.get_by_role("region", name="No record")).to_contain_text("The address names no record")
 
@@ -203,6 +260,15 @@ def test_a_page_that_is_hidden_asks_nothing(look, logs):
 def test_what_is_not_committed_is_shown_in_all_alone_and_said_in_words(look, logs):
     page = look.at("topics/decided")
     expect(foot(page)).to_contain_text("2 shown")
+    page.goto("/console/topics/decided?p=1&from=0")
+    expect(page.get_by_role("main")).to_contain_text(
+        "1 offset from 0 on is in or behind a transaction that has not ended"
+    )
+    expect(page.get_by_text("Send one")).to_have_count(0)
+    page.get_by_role("button", name="Show all").click()
+    expect(page).to_have_url(re.compile("all=1"))
+    expect(page.get_by_role("row", name="under way")).to_be_visible()
+    page.goto("/console/topics/decided")
     page.get_by_role("button", name="All", exact=True).click()
     expect(page.get_by_role("row", name="given up")).to_have_class(re.compile("aborted"))
     expect(page.get_by_role("row", name="given up")).to_contain_text("aborted")
@@ -227,6 +293,7 @@ def test_the_ruler_says_where_the_page_is_and_a_click_goes_there(look, logs, url
     expect(ruler).to_be_visible()
     ruler.click(position={"x": ruler.bounding_box()["width"] * 0.9, "y": 8})
     expect(page.locator(".records tbody tr").first).to_have_attribute("data-id", re.compile("^1-2(69|7[01])$"))
+    expect(page.locator(".ruler .mark em")).to_have_text("billing")
     page.goto("/console/topics/ledger")
     expect(page.get_by_role("img", name=re.compile("fences: epoch 0 at 0, epoch 1 at 21"))).to_be_visible()
 
@@ -254,7 +321,8 @@ def test_what_is_shown_is_saved_as_lines_with_whole_values(look, logs):
     page = look.at("topics/large")
     expect(foot(page)).to_contain_text("12 shown")
     with page.expect_download() as saved:
-        page.get_by_role("button", name="JSONL").click()
+        page.get_by_role("button", name="Export JSONL").click()
+    expect(foot(page)).to_contain_text("12 records exported")
     lines = [json.loads(line) for line in saved.value.path().read_text().splitlines()]
     assert [(r["partition"], r["offset"], len(r["value"])) for r in lines] == [
         (n % 2, n // 2, 300_000) for n in range(11, -1, -1)
@@ -275,7 +343,7 @@ def test_without_export_and_writing_neither_is_offered(look, logs):
     page.goto("/console/topics/orders?open=0-1")
     expect(page.get_by_role("region", name="Partition 0, offset 1")).to_contain_text("o-00004")
     expect(page.get_by_role("button", name="Copy link")).to_be_visible()
-    for name in ("JSONL", "Produce", "Copy value"):
+    for name in ("Export JSONL", "Produce", "Copy value"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
 
 

@@ -1,12 +1,14 @@
 // @ts-check
 // Which partitions a topic has, and where in their logs the page is: chips, and the ruler of one.
-import { html, useAsked, useSignal, useEffect, Trouble } from "../ui.js";
+import { html, useAsked, useSignal, useEffect, useRef, Trouble } from "../ui.js";
 import * as api from "../api.js";
 import { grouped, visible } from "../format.js";
 
 const CHIPS = 40; // a topic of more partitions shows them by so many
 const SUBSCRIPTIONS = 12;
 const FENCES = 20;
+const LEVELS = 4; // lines of labels
+const CHARACTER = 6.2; // its width in a label, about
 /** @typedef {import("./log.js").Offsets} Offsets @typedef {import("./log.js").Shown} Shown */
 /** @typedef {{kind: string, label: string, offset: number}} Mark */
 
@@ -41,7 +43,7 @@ export function Chips({ parts, only, view, choose }) {
   const turn = (/** @type {number} */ by) => html`<button class="button quiet" disabled=${start.value + by < 0 || start.value + by >= parts.length}
     onClick=${() => (start.value += by)}>${by < 0 ? "Previous" : "Next"} ${CHIPS}</button>`;
   return html`<div class=${`chips ${only === null ? "" : "some"}`} role="group" aria-label="Partitions">
-    <button class="chip" aria-pressed=${only === null} onClick=${() => choose(undefined)}><b>All</b> <span>${grouped(parts.length)}</span><i class="bar"></i></button>${some.map(chip)}
+    <button class="chip" aria-pressed=${only === null} onClick=${() => choose(undefined)}><b>All</b> <span>${grouped(parts.length)} partitions</span><i class="bar"></i></button>${some.map(chip)}
     ${parts.length > CHIPS && html`${turn(-CHIPS)}${turn(CHIPS)}<label class="muted">Partition <input class="input" type="number" min="0" max=${parts.length - 1} value=${only ?? ""}
       onChange=${(/** @type {any} */ e) => choose(e.target.value === "" ? undefined : e.target.value)} /></label>`}</div>`;
 }
@@ -65,15 +67,24 @@ export function Ruler({ name, p, view, jump }) {
   /** @type {Mark[]} */
   const own = p.last_stable_offset < p.next_offset ? [{ kind: "stable", label: "stable to here", offset: p.last_stable_offset }] : [];
   if (p.compaction_horizon > p.log_start_offset) own.push({ kind: "compacted", label: "compacted to here", offset: p.compaction_horizon });
-  const marks = placed([...(asked.value?.marks ?? []), ...own], p);
+  const all = [...(asked.value?.marks ?? []), ...own].filter((m) => m.offset >= p.log_start_offset).sort((a, b) => a.offset - b.offset);
+  const track = useRef(/** @type {HTMLElement|null} */ (null)), width = useSignal(900);
+  useEffect(() => {
+    const sized = new ResizeObserver(([entry]) => (width.value = Math.max(1, entry.contentRect.width)));
+    sized.observe(/** @type {HTMLElement} */ (track.current));
+    return () => sized.disconnect();
+  }, []);
+  const marks = placed(all, p, width.value);
   const go = (/** @type {any} */ e) => {
     const box = e.currentTarget.getBoundingClientRect();
     jump(Math.min(p.next_offset - 1, Math.floor(p.log_start_offset + ((e.clientX - box.left) / box.width) * (p.next_offset - p.log_start_offset))));
   };
-  return html`<div class=${`ruler ${marks.some((m) => m.level === 1) ? "two" : ""}`}><div class="track" role="img" aria-label=${sentence(p, view, marks, asked.value?.isMore)} onClick=${go}>
+  return html`<div class="ruler" style=${{ paddingTop: `${22 + 14 * Math.max(0, ...marks.map((m) => (m.level < LEVELS ? m.level : 0)))}px` }}>
+    <div class="track" ref=${track} role="img" aria-label=${sentence(p, view, all, asked.value?.isMore)} onClick=${go}>
       ${view && html`<span class="view" style=${{ left: `${Math.min(99.5, share(p, view[0]))}%`, width: `${share(p, view[1]) - share(p, view[0])}%` }}></span>`}
-      ${marks.map((m) => html`<span class=${`mark ${m.kind} ${m.level === 1 ? "high" : ""}`} style=${{ left: `${Math.min(99.7, m.at)}%` }} title=${`${visible(m.label)}: ${grouped(m.offset)}`}>
-        ${m.level < 2 && html`<em class=${m.at < 4 ? "first" : m.at > 96 ? "last" : ""}>${visible(m.label)}</em>`}</span>`)}
+      ${marks.map((m) => html`<span class=${`mark ${m.kind}`} style=${{ left: `${Math.min(99.7, m.at)}%`, top: `${m.level < LEVELS ? -1 - 14 * m.level : -1}px` }}
+        title=${`${visible(m.label)}: ${grouped(m.offset)}`}>
+        ${m.level < LEVELS && html`<em class=${m.side}>${visible(m.label)}</em>`}</span>`)}
     </div><div class="ends"><span>${grouped(p.log_start_offset)} log start</span>
       <span>${p.last_stable_offset < p.next_offset ? `stable to ${grouped(p.last_stable_offset)} · ` : ""}next ${grouped(p.next_offset)}</span></div>
     ${asked.error && html`<${Trouble} error=${asked.error} again=${asked.again} />`}</div>`;
@@ -91,13 +102,22 @@ function sentence(p, view, marks, isMore) {
   return `${said.join("; ")}. To go to an offset, use Offset above.`;
 }
 
-/** Marks by offset; a label that would lie on its neighbour's goes above it, and is left out where that is taken, too. @param {Mark[]} marks @param {Offsets} p */
-function placed(marks, p) {
-  const ends = [-1, -1];
-  return marks.filter((m) => m.offset >= p.log_start_offset).sort((a, b) => a.offset - b.offset).map((m) => {
-    const at = share(p, m.offset), half = Math.max(3, m.label.length * 0.32);
-    const level = ends.findIndex((end) => at - half > end);
-    if (level >= 0) ends[level] = at + half;
-    return { ...m, at, level: level < 0 ? 2 : level };
+/** Marks of one kind at one offset as one, whose label names the first two. @param {Mark[]} marks */
+function joined(marks) {
+  const groups = new Map();
+  for (const m of marks) groups.set(`${m.kind} ${m.offset}`, [...(groups.get(`${m.kind} ${m.offset}`) ?? []), m]);
+  return [...groups.values()].map((/** @type {Mark[]} */ some) => ({ ...some[0], label: some.slice(0, 2).map((m) => m.label).join(", ") + (some.length > 2 ? `, +${some.length - 2}` : "") }));
+}
+
+/** Where labels stand: one that would lie on its neighbour's goes above it, and is left out where all lines are taken. @param {Mark[]} marks by offset @param {Offsets} p @param {number} width */
+export function placed(marks, p, width) {
+  const ends = Array(LEVELS).fill(-1);
+  return joined(marks).map((m) => {
+    const at = share(p, m.offset), half = (50 * (m.label.length * CHARACTER + 8)) / width;
+    const side = at < half ? "first" : at > 100 - half ? "last" : "";
+    const start = side === "first" ? at : side === "last" ? at - 2 * half : at - half;
+    const level = ends.findIndex((end) => start > end);
+    if (level >= 0) ends[level] = start + 2 * half;
+    return { ...m, at, side, level: level < 0 ? LEVELS : level };
   });
 }
