@@ -14,6 +14,7 @@ The document is ::
      "log": {"appends": 1204, "creates": 1190, "lost_races": 2, "conflicts": 0, "duplicates": 1},
      "stores": [{"call": "objects.create", "count": 1190}],
      "dollars": {"prices": {"date": "2026-11-21", "region": "us-east-1"}, "total": 0.0123, "gib_month": 0.023,
+                 "assumed": "a call of Lambda is taken to last …",
                  "parts": [{"what": "S3 PUT and LIST", "count": 1190, "dollars": 0.006}]},
      "notes": ["counted by this server since it started"],
      "error": null}
@@ -37,6 +38,8 @@ from fenceline_cli import prices
 Counts = Counter[str]
 _STEPS = 8  # buckets for each doubling of a time, so that a time is right within 5 %
 _LEAST_MS = 0.01
+_APPENDS_MS = f"{min(prices.APPEND_MS.values())} to {max(prices.APPEND_MS.values())}"
+MEMORY = f"it has {prices.LAMBDA_GB * 1024:,.0f} MB of memory"
 
 
 def bucket_of(duration_ms: float) -> int:
@@ -83,7 +86,9 @@ def document(counts: Counts, **about: Any) -> dict[str, Any]:
                 ("S3 GET", stores.get("objects.get", 0), prices.S3_GET),
                 ("DynamoDB write units", counts["charged/write"], prices.DYNAMODB_WRITE_UNIT),
                 ("DynamoDB read units", counts["charged/read"], prices.DYNAMODB_READ_UNIT),
-            ]
+            ],
+            assumed=f"a call of Lambda is taken to last {_APPENDS_MS} ms for an append, {prices.READ_MS} ms for a read,"
+            f" {prices.SEGMENTS_MS} ms for all else, and as long as it was held for one that was held; {MEMORY}",
         ),
     }
 
@@ -102,14 +107,15 @@ def unknown(region: str, code: str, detail: str, *, source: str = "server") -> d
     }
 
 
-def dollars(parts: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
-    """Return what parts cost, each of so many and for so much each."""
+def dollars(parts: Sequence[tuple[str, float, float]], *, assumed: str) -> dict[str, Any]:
+    """Return what parts cost, each of so many and for so much each; ``assumed`` says what could not be counted."""
     listed = [{"what": what, "count": count, "dollars": count * each} for what, count, each in parts]
     return {
         "prices": {"date": prices.DATE, "region": prices.REGION},
         "total": sum(count * each for _, count, each in parts),
         "parts": listed,
         "gib_month": prices.S3_GIB_MONTH,
+        "assumed": assumed,
     }
 
 

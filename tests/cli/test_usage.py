@@ -103,6 +103,7 @@ def test_dollars_are_those_of_the_counted_calls(served):
     assert parts["DynamoDB write units"]["count"] >= calls["items.write"] > 0
     assert math.isclose(found["dollars"]["total"], sum(one["dollars"] for one in parts.values()))
     assert found["dollars"]["prices"] == {"date": prices.DATE, "region": prices.REGION}
+    assert f"{prices.READ_MS} ms for a read" in found["dollars"]["assumed"]
 
 
 def test_the_console_itself_is_not_counted(served):

@@ -23,3 +23,12 @@ def test_a_place_within_another_one_has_a_title_of_its_own_and_marks_where_it_is
     expect(page.locator("nav [aria-current=page]")).to_have_text("Regions")
     page.get_by_role("link", name="Regions").first.click()
     expect(page).to_have_title("Regions · fenceline")
+
+
+def test_a_narrow_navigation_shows_where_one_is(look):
+    page = look.at("health", width=420)
+    page.get_by_role("heading", name="Health and cost").wait_for()
+    for name in ("Health and cost", "Topics"):
+        page.get_by_role("navigation", name="Console").get_by_role("link", name=name).click()
+        expect(page.locator(".side [aria-current=page]")).to_have_text(name)
+        expect(page.locator(".side [aria-current=page]")).to_be_in_viewport(ratio=1)

@@ -49,7 +49,10 @@ def test_what_the_log_did_and_what_it_costs_has_the_date_of_the_prices(look, cli
     expect(figures.filter(has_text="Appends")).to_have_text("Appends3")
     expect(figures.filter(has_text="Lost races")).to_have_text("Lost races0")
     cost = section(page, "What these requests cost on AWS")
-    expect(cost).to_contain_text(re.compile(r"By the list prices of us-east-1, as of \d{4}-\d\d-\d\d"))
+    expect(cost).to_contain_text(
+        re.compile(r"By the list prices of us-east-1, as of \d{4}-\d\d-\d\d: the prices that fenceline cost")
+    )
+    expect(cost).to_contain_text("A call of Lambda is taken to last 25 to 80 ms for an append, 60 ms for a read")
     expect(cost.locator(".figure")).to_have_text(re.compile(r"\$0\.\d+"))
     expect(cost.get_by_role("row").filter(has_text="S3 PUT and LIST")).to_be_visible()
 
@@ -89,6 +92,20 @@ def test_a_console_without_figures_still_shows_what_is_stored(look, client):
     expect(page.get_by_role("alert")).to_contain_text("NOT_AUTHORIZED no")
     expect(section(page, "Requests")).to_contain_text("Not known while the figures do not come.")
     expect(section(page, "Stored").get_by_role("row").nth(1)).to_contain_text("orders3")
+
+
+def test_only_the_first_operations_are_shown_until_all_are_asked_for(look, client):
+    page = look.page()
+    requests = [{"operation": f"op{n}", "count": 99 - n, "held": 0, "p50_ms": 1, "p99_ms": 2} for n in range(39)]
+
+    def more(route):
+        route.fulfill(json={**route.fetch().json(), "requests": requests})
+
+    page.route(USAGE, more)
+    page.goto("/console/health")
+    expect(section(page, "Requests").get_by_role("row")).to_have_count(13)
+    section(page, "Requests").get_by_role("button", name="Show all 39").click()
+    expect(section(page, "Requests").get_by_role("row")).to_have_count(40)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

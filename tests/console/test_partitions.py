@@ -210,3 +210,14 @@ def test_a_narrow_window_is_not_overflowed(look, orders):
     page = look.at("topics/orders/partitions?p=2", width=420)
     expect(segments(page, 2)).to_contain_text("4 segments")
     assert overflow(page) <= 0
+
+
+def test_no_heading_is_cut_in_a_window_of_1300(look, orders):
+    page = look.at("topics/orders/partitions", width=1300)
+    expect(page.get_by_role("columnheader", name="Compacted to")).to_be_visible()
+    assert (
+        page.locator(".parts th").evaluate_all(
+            "cells => cells.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
+        )
+        == []
+    )

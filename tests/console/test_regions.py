@@ -75,8 +75,8 @@ def section(page, name):
 def test_the_matrix_says_of_each_topic_what_each_region_has_of_the_other(both):
     page = both("regions")
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="orders", exact=True))
-    expect(row).to_contain_text("all here")
-    expect(row).to_contain_text("all there")
+    expect(row).to_contain_text("here: all of b’s records")
+    expect(row).to_contain_text("in b: all of a’s records")
     expect(page.get_by_role("link", name="alone")).to_have_count(0)
     for name in HOSTILE:
         expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
@@ -86,8 +86,10 @@ def test_the_matrix_says_of_each_topic_what_each_region_has_of_the_other(both):
 
 def test_a_console_of_one_region_says_how_to_see_the_others(look):
     page = look.at("regions")
-    expect(page.get_by_role("row").filter(has_text="orders")).to_contain_text("all here")
-    expect(page.get_by_role("main")).not_to_contain_text("all there")
+    expect(page.get_by_role("row").filter(has_text="orders")).to_contain_text(
+        re.compile("here: all of b’s records *in b: not known from here")
+    )
+    expect(page.get_by_role("main")).not_to_contain_text("lower line")
     expect(page.get_by_role("main")).to_contain_text("fenceline console --at a=URL --at b=URL")
 
 
@@ -99,6 +101,10 @@ def test_a_topic_shows_at_a_glance_whether_its_copies_are_whole(both):
     expect(page.get_by_role("row").filter(has_text="written in a").first).to_have_text(
         re.compile(r"0written in a100its own100all")
     )
+    expect(page.get_by_role("row").filter(has_text="written in a").last).to_have_text("allwritten in a200its own200all")
+    page.get_by_role("link", name="Look from b").click()
+    expect(page).to_have_url(re.compile("/console/regions/orders[?]at=b$"))
+    expect(page.get_by_role("link", name="Look from a")).to_be_visible()
 
 
 def test_a_copy_that_lacks_records_says_how_many_and_in_which_partition(both, regions):
@@ -222,7 +228,7 @@ def test_a_console_of_one_region_says_what_to_start_for_a_failover(look, moving)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_of_regions_are_accessible_and_narrow(both, moving, scheme):
     for path, ready in (
-        ("regions", "all there"),
+        ("regions", "in b: all of a’s records"),
         ("regions/orders?snapshots=a", "had arrived"),
         (f"failover/{moving}/billing", "repeat"),
         ("failover", "billing"),

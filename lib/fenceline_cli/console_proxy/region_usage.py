@@ -148,7 +148,9 @@ def _document(sums: Mapping[str, float], region: str, *, has_api: bool, since: i
                 ),
                 ("CloudWatch Logs, bytes", calls * prices.LOG_BYTES, prices.LOG_GB / prices.GB),
                 ("S3 PUT and LIST", log["creates"], prices.S3_PUT),
-            ]
+            ],
+            assumed="appends last as long as CloudWatch says; a call of Lambda for anything else is taken to last"
+            f" {prices.SEGMENTS_MS} ms; {usage.MEMORY}",
         ),
         "notes": notes,
         "error": None,

@@ -1,5 +1,6 @@
 // @ts-check
 // Which transaction holds up which readers: listed transactions joined with what is open in partitions. Pure: no document, no fetch, no clock.
+import { grouped } from "./format.js";
 
 /**
  * What is open in a partition. `wait` is where readers of committed records wait, `next` the log's end.
@@ -24,6 +25,12 @@ export function placed(topic, opened, offsets) {
     return { ...o, topic, isFirst, wait: at?.last_stable_offset ?? o.start_offset, next: at?.next_offset ?? o.start_offset };
   });
 }
+
+/** Where its records lie, as far as is known: it begins at its first one, and may go on to the log's end. @param {Opened} o */
+export const within = (o) => `${grouped(o.start_offset)}${o.next - 1 > o.start_offset ? ` to ${grouped(o.next - 1)}` : ""}, the last offset of the log`;
+
+/** Whether the time of an ongoing transaction is over; the service then aborts it by itself. @param {Underway} r @param {number} now */
+export const isTimedOut = (r, now) => r.ends !== null && r.ends <= now;
 
 /** Whether readers wait for it now. @param {Opened} o */
 export const holds = (o) => o.isFirst && o.wait < o.next;

@@ -47,6 +47,18 @@ export function refusedBatch(link) {
   return found && { from: Number(found[1]), to: Number(found[2]), partition: Number(found[3]) };
 }
 
+/** @typedef {{kept: number|null, of: Record<string, number|null>}} Has what a region keeps, and has taken or written of each region's records */
+
+/** What partitions come to; a number that one of them lacks is not known of all. @param {Has[]} parts @param {string[]} regions @returns {Has} */
+export function total(parts, regions) {
+  const sum = (/** @type {(one: Has) => number|null|undefined} */ of) =>
+    parts.reduce((/** @type {number|null} */ n, one) => { const more = of(one); return n === null || more === null || more === undefined ? null : n + more; }, parts.length ? 0 : null);
+  /** @type {Record<string, number|null>} */
+  const all = Object.create(null);
+  for (const region of regions) all[region] = sum((one) => one.of[region]);
+  return { kept: sum((one) => one.kept), of: all };
+}
+
 /** The newest snapshot of each partition, by partition. @param {Snapshot[]} snapshots */
 export function newest(snapshots) {
   /** @type {Map<number, Snapshot>} */

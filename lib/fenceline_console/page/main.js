@@ -73,6 +73,7 @@ function App() {
   const at = address.value.searchParams.get("at") ?? regions[0]?.name ?? null;
   if (api.region.value !== at) api.region.value = at;
   useRepeated(async (s) => { health.value = await api.health(s, undefined); }, 5000, [at], (error) => { if (error) health.value = { ...health.value, status: "unreachable" }; });
+  useEffect(() => document.querySelectorAll(".side nav a[aria-current], .tabs a[aria-current]").forEach((a) => a.scrollIntoView({ block: "nearest", inline: "nearest" })), [place, name, tab]);
   const isTopic = place === "topics" && name !== undefined;
   const page = isTopic ? `topic/${tab}` : place;
   const label = PLACES.find((p) => p[0] === place)?.[1] ?? (Object.hasOwn(WITHIN, place) ? WITHIN[place][1] : undefined);

@@ -1,6 +1,6 @@
 import test from "node:test";
 import assert from "node:assert/strict";
-import { holds, joined, placed, windows } from "../../../lib/fenceline_console/page/held.js";
+import { holds, isTimedOut, joined, placed, windows, within } from "../../../lib/fenceline_console/page/held.js";
 
 const opened = (partition, id, start, more = {}) => ({ partition, producer_id: 7, producer_epoch: 0, start_offset: start, since: start, transactional_id: id, is_hanging: false, ...more });
 const at = (partition, wait, next) => [partition, { last_stable_offset: wait, next_offset: next }];
@@ -33,4 +33,15 @@ test("windows cover what is wanted, each in one request", () => {
   assert.deepEqual(windows([]), []);
   assert.deepEqual(windows([205, 3, 3, 102, 103]), [[3, 103], [103, 104], [205, 206]]);
   assert.deepEqual(windows([0, 99, 100]), [[0, 100], [100, 101]]);
+});
+
+test("its records lie between its first one and the log's end", () => {
+  const [many, one] = placed("t", [opened(0, "a", 1165), opened(1, "a", 5)], new Map([at(0, 1165, 1170), at(1, 5, 6)]));
+  assert.equal(within(many), "1,165 to 1,169, the last offset of the log");
+  assert.equal(within(one), "5, the last offset of the log");
+});
+
+test("only an ongoing transaction is timed out, from the end of its time on", () => {
+  const rows = joined([listed("a", 1), listed("c", 2, { state: "PrepareCommit" })], []);
+  assert.deepEqual([60, 61].map((now) => rows.map((r) => isTimedOut(r, now))), [[false, false], [true, false]]);
 });

@@ -1,7 +1,7 @@
 // What a link between two regions means in words.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { lasting, newest, refusedBatch, verdict } from "../../../lib/fenceline_console/page/links.js";
+import { lasting, newest, refusedBatch, total, verdict } from "../../../lib/fenceline_console/page/links.js";
 
 const link = (given) => ({ region: "b", connected: true, suspended: false, lag_records: 0, lag_ms: 0, last_seen_at: 1, answered_at: null, problem: null, ...given });
 
@@ -29,4 +29,11 @@ test("the newest snapshot of each partition is shown", () => {
 
 test("a duration is in the unit that says it shortest", () => {
   assert.deepEqual([0, 340, 3200, 59_000, 90_000, 7_200_000, 172_800_000].map(lasting), ["0 ms", "340 ms", "3.2 s", "59 s", "1.5 min", "2 h", "2 d"]);
+});
+
+test("what is not known of one partition is not known of all, and of none nothing is", () => {
+  const has = (kept, a, b) => ({ kept, of: { a, b } });
+  const plain = (all) => ({ kept: all.kept, of: { ...all.of } });
+  assert.deepEqual(plain(total([has(3, 2, 1), has(4, 2, null)], ["a", "b"])), has(7, 4, null));
+  assert.deepEqual(plain(total([], ["a", "b"])), has(null, null, null));
 });

@@ -10,9 +10,9 @@ const SHOWN = 50;
 /** @type {[string, string, string?][]} */
 const COLUMNS = [["Partition", "24%"], ["From offset", "104px", "number wide"], ["Holds up", ""], ["Since", "118px", "wide"], ["Producer", "170px", "wide"]];
 
-/** Where readers wait, as a link to the messages there. @param {{of: import("../held.js").Opened}} props */
+/** Where readers wait, as a link to all messages there: committed ones end before it. @param {{of: import("../held.js").Opened}} props */
 export const Wait = ({ of: o }) => html`<span class="waits">readers of <b>${o.topic}/${o.partition}</b> wait at${" "}
-  <${Link} to=${`topics/${api.part(o.topic)}`} query=${{ p: o.partition, from: o.wait }}>${grouped(o.wait)}<//></span>`;
+  <${Link} to=${`topics/${api.part(o.topic)}`} query=${{ p: o.partition, from: o.wait, all: 1 }}>${grouped(o.wait)}<//></span>`;
 
 /** @param {any} props */
 export function Hanging({ hanging, scan, error, look, halt, again, now, isKnown }) {

@@ -1,6 +1,6 @@
 // @ts-check
 // What the service was asked for, what it refused, and what that costs on AWS.
-import { html, useAsked, Trouble, Bone, Bones } from "../ui.js";
+import { html, useAsked, useSignal, Trouble, Bone, Bones } from "../ui.js";
 import * as api from "../api.js";
 import { grouped, visible, clock } from "../format.js";
 import { dollars } from "../money.js";
@@ -8,11 +8,12 @@ import { Box } from "./asked.js";
 import { Stored } from "./stored.js";
 
 const LOOK_MS = 5000;
-const SHOWN = 50;
+const SHOWN = 12; // operations, until all are asked for
+const MOST = 50;
 
 /**
  * @typedef {{operation: string|null, count: number, held: number, p50_ms: number|null, p99_ms: number|null}} Requests
- * @typedef {{prices: {date: string, region: string}, total: number, parts: {what: string, count: number, dollars: number}[], gib_month: number}} Dollars
+ * @typedef {{prices: {date: string, region: string}, total: number, parts: {what: string, count: number, dollars: number}[], gib_month: number, assumed: string|null}} Dollars
  * @typedef {object} Usage as `usage.json` is; what is null is not known
  * @property {"server"|"cloudwatch"} source
  * @property {string} region
@@ -39,8 +40,8 @@ export function Health() {
     <${Trouble} error=${asked.error} again=${asked.again} />
     ${usage?.error ? html`<div class="problem" role="alert"><div><strong>${visible(usage.error.code)}</strong> ${visible(usage.error.detail)} What is known is shown.</div></div>` : null}
     <${Log} ...${given} />
-    <div class="halves"><${Operations} ...${given} /><div class="stack"><${Refusals} ...${given} /><${Cost} ...${given} /></div></div>
-    <${Stored} gibMonth=${usage?.dollars?.gib_month ?? null} prices=${usage?.dollars?.prices ?? null} />
+    <div class="halves"><${Operations} ...${given} /><div class="stack"><${Refusals} ...${given} /><${Cost} ...${given} />
+      <${Stored} gibMonth=${usage?.dollars?.gib_month ?? null} prices=${usage?.dollars?.prices ?? null} /></div></div>
     ${usage?.notes.length ? html`<p class="said">${usage.notes.map((note) => html`${sentence(note)} `)}</p>` : null}`;
 }
 
@@ -74,17 +75,18 @@ const ms = (/** @type {number|null} */ n) => (n === null ? "–" : `${n >= 100 ?
 
 /** @param {Given} props */
 function Operations({ usage, isLate, isLost }) {
-  const all = usage?.requests ?? [];
+  const all = usage?.requests ?? [], shown = useSignal(SHOWN);
   const total = all.reduce((sum, one) => sum + one.count, 0), held = all.reduce((sum, one) => sum + one.held, 0);
   return html`<section class="sheet" aria-label="Requests"><header class="copy"><div><h2>Requests</h2>
       <p class="muted">${isLost || (usage && usage.requests === null) ? null : !usage ? html`<${Bone} w=${120} />`
       : `${grouped(total)} in all${held ? `, of which ${grouped(held)} asked to be held; those are not in the times` : ""}`}</p></div></header>
     ${isLost || (usage && usage.requests === null) ? html`<${Unknown} usage=${usage} isLost=${isLost} />`
     : html`<${Box} label="Requests by operation" rows="operations" heads=${["Operation", "#Requests", "#p50", "#p99"]}>
-      ${usage === null ? html`<${Bones} widths=${[140, 50, 50, 50]} isLate=${isLate} />` : all.slice(0, SHOWN).map((one) => html`<tr><td title=${visible(one.operation ?? "")}>
+      ${usage === null ? html`<${Bones} widths=${[140, 50, 50, 50]} isLate=${isLate} />` : all.slice(0, shown.value).map((one) => html`<tr><td title=${visible(one.operation ?? "")}>
         ${one.operation === null ? html`<span class="muted">a path that is no route</span>` : one.operation === "*" ? "all operations" : visible(one.operation)}</td>
         <td class="number">${grouped(one.count)}</td><td class="number">${ms(one.p50_ms)}</td><td class="number">${ms(one.p99_ms)}</td></tr>`)}<//>
-      ${all.length > SHOWN ? html`<div class="foot">The ${SHOWN} with most requests, of ${all.length} operations</div>` : null}`}</section>`;
+      ${all.length > shown.value ? html`<div class="foot">The ${shown.value} with most requests<span class="spacer"></span>
+        <button class="button" onClick=${() => (shown.value = Infinity)}>Show all ${all.length}</button></div>` : null}`}</section>`;
 }
 
 /** @param {Given} props */
@@ -96,7 +98,7 @@ function Refusals({ usage, isLate, isLost }) {
     ${isLost || (usage && usage.refusals === null) ? html`<${Unknown} usage=${usage} isLost=${isLost} />`
     : usage && all.length === 0 ? html`<p class="within muted">None.</p>`
     : html`<${Box} label="Refusals by code" heads=${["Code", "#Answers"]} rows="refusals">${usage === null ? html`<${Bones} widths=${[140, 50]} isLate=${isLate} />`
-      : all.slice(0, SHOWN).map((one) => html`<tr><td>${name(one.code)}</td><td class="number">${grouped(one.count)}</td></tr>`)}<//>`}</section>`;
+      : all.slice(0, MOST).map((one) => html`<tr><td>${name(one.code)}</td><td class="number">${grouped(one.count)}</td></tr>`)}<//>`}</section>`;
 }
 
 /** @param {Given} props */
@@ -104,11 +106,12 @@ function Cost({ usage, isLate, isLost }) {
   const found = usage?.dollars ?? null;
   const count = (/** @type {number} */ n) => grouped(n >= 100 ? Math.round(n) : Math.round(n * 100) / 100);
   return html`<section class="sheet" aria-label="What these requests cost on AWS"><header class="copy"><div><h2>What these requests cost on AWS</h2>
-      <p class="muted">${found ? `By the list prices of ${visible(found.prices.region)}, as of ${visible(found.prices.date)}`
+      <p class="muted">${found ? `By the list prices of ${visible(found.prices.region)}, as of ${visible(found.prices.date)}: the prices that fenceline cost uses`
         : isLost || usage ? null : html`<${Bone} w=${200} />`}</p></div><span class="spacer"></span>
       ${found ? html`<b class="figure">${dollars(found.total)}</b>` : null}</header>
     ${isLost || (usage && found === null) ? html`<${Unknown} usage=${usage} isLost=${isLost} />`
     : html`<${Box} label="Cost by what is charged" heads=${["Charged", "#Count", "#Dollars"]} rows="costs">
       ${found === null ? html`<${Bones} widths=${[140, 50, 50]} isLate=${isLate} />` : found.parts.map((one) => html`<tr>
-        <td title=${visible(one.what)}>${visible(one.what)}</td><td class="number">${count(one.count)}</td><td class="number">${dollars(one.dollars)}</td></tr>`)}<//>`}</section>`;
+        <td title=${visible(one.what)}>${visible(one.what)}</td><td class="number">${count(one.count)}</td><td class="number">${dollars(one.dollars)}</td></tr>`)}<//>
+      ${found?.assumed ? html`<p class="said within">${sentence(found.assumed)}</p>` : null}`}</section>`;
 }

@@ -10,7 +10,7 @@ const SHOWN = 50;
 const WIDTHS = [24, 50, 60, 60, 60, 50, 60, 70, 30];
 /** @type {[string, string, string?][]} */
 const COLUMNS = [["Partition", "84px"], ["Log start", "9%", "number wide"], ["Next", "9%", "number"], ["Committed reads", ""], ["Records", "9%", "number wide"], ["Stored", "8%", "number wide"],
-  ["Last append", "9%", "wide"], ["Who may write", "15%", "wide"], ["Compacted to", "9%", "number wide"]];
+  ["Last append", "9%", "wide"], ["Who may write", "15%", "wide"], ["Compacted to", "114px", "number wide"]];
 
 /** A whole number of the address, or what stands for a missing one. @param {string|null} text @param {number} otherwise */
 const whole = (text, otherwise) => (text !== null && /^\d{1,15}$/.test(text) ? Number(text) : otherwise);
@@ -58,6 +58,7 @@ function Stable({ p, name, holders }) {
   if (p.last_stable_offset === p.next_offset) return html`<span class="faint">to the end</span>`;
   const first = holders?.find((h) => h.partition === p.partition);
   const who = first ? visible(first.transactional_id ?? `producer ${first.producer_id}`) : "…";
-  return html`<span class="waits">wait at <${Link} to=${`topics/${api.part(name)}`} query=${{ p: p.partition, from: p.last_stable_offset }} class="number">${grouped(p.last_stable_offset)}<//></span>
+  return html`<span class="waits">wait at${" "}
+      <${Link} to=${`topics/${api.part(name)}`} query=${{ p: p.partition, from: p.last_stable_offset, all: 1 }} class="number">${grouped(p.last_stable_offset)}<//></span>
     <${Link} to="transactions" class="holder-id" title=${who}>${first?.is_hanging ? "hanging: " : "for "}<b class="mono">${who}</b><//>`;
 }

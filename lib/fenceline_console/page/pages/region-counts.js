@@ -3,13 +3,14 @@
 import { html, useAsked, Trouble, Bone, Pager, address } from "../ui.js";
 import * as api from "../api.js";
 import { grouped, visible } from "../format.js";
+import { total } from "../links.js";
 import { Box } from "./asked.js";
 
 const SHOWN = 16; // partitions at once: each costs some requests to each region
 const STEPS = [1, 64, 4096]; // offsets before the end from which the last record of an origin is sought
 const LOOKS = 6;
 
-/** @typedef {{kept: number|null, of: Record<string, number|null>}} Has what a region keeps, and has taken or written of each region's records */
+/** @typedef {import("../links.js").Has} Has */
 
 /** @param {{name: string, ats: string[], regions: string[], partitions: number}} props */
 export function Counts({ name, ats, regions, partitions }) {
@@ -26,11 +27,9 @@ export function Counts({ name, ats, regions, partitions }) {
     ${counted.error ? html`<div class="within"><${Trouble} error=${counted.error} again=${counted.again} /></div>` : null}
     ${counted.value?.map((one) => one.error && html`<div class="within"><${Trouble} error=${one.error} again=${counted.again} /></div>`)}
     <${Box} label="Records by partition and region" rows="counts" heads=${["#Partition", "Records", ...columns.map((one) => `#in ${visible(one)}`)]}>
-      ${numbers.map((p) => html`${regions.map((origin, i) => html`<tr key=${`${p} ${origin}`}>${i === 0 ? html`<td class="number of" rowspan=${regions.length + 1}>${p}</td>` : null}
-          <td>written in ${visible(origin)}</td>${columns.map((column, k) => html`<td class="number">${counted.value === null ? html`<${Bone} w=${40} />`
-            : html`<${Cell} n=${counted.value[k].partitions[p]?.of[origin]} own=${ownOf(counted.value, origin, p)} isOwn=${column === origin} />`}</td>`)}</tr>`)}
-        <tr><td class="muted">kept of all</td>${columns.map((_, k) => html`<td class="number muted">${counted.value === null ? html`<${Bone} w=${40} />`
-          : html`${known(counted.value[k].partitions[p]?.kept)}<${Word} />`}</td>`)}</tr>`)}<//>
+      ${numbers.map((p) => html`<${Rows} key=${p} head=${p} regions=${regions} columns=${columns} has=${counted.value?.map((one) => one.partitions[p])} />`)}
+      ${numbers.length > 1 ? html`<${Rows} head=${numbers.length === partitions ? "all" : "these"} regions=${regions} columns=${columns}
+        has=${counted.value?.map((one) => total(Object.values(one.partitions), regions))} />` : null}<//>
     ${partitions > SHOWN ? html`<${Pager} label="Pages of counted partitions" to=${`regions/${api.part(name)}`} said=${said}
       before=${first > 0 ? query(Math.max(0, first - SHOWN)) : null} after=${first + SHOWN < partitions ? query(first + SHOWN) : null} />` : null}
     <p class="said within">Each region counts its own records from the first one on. What it keeps differs where the regions trim at different times, or where a transaction was aborted.
@@ -38,6 +37,18 @@ export function Counts({ name, ats, regions, partitions }) {
 }
 
 const known = (/** @type {number|null|undefined} */ n) => (n === null || n === undefined ? "…" : grouped(n));
+
+/**
+ * What each region has of one partition, or of all that are shown.
+ * @param {{head: number|string, regions: string[], columns: string[], has: (Has|undefined)[]|undefined}} props
+ */
+function Rows({ head, regions, columns, has }) {
+  const cell = (/** @type {any} */ content) => (has === undefined ? html`<${Bone} w=${40} />` : content());
+  return html`${regions.map((origin, i) => html`<tr key=${origin}>${i === 0 ? html`<td class="number of" rowspan=${regions.length + 1}>${head}</td>` : null}
+      <td>written in ${visible(origin)}</td>${columns.map((column, k) => html`<td class="number">${cell(() => html`<${Cell} n=${has?.[k]?.of[origin]}
+        own=${has?.[columns.indexOf(origin)]?.of[origin]} isOwn=${column === origin} />`)}</td>`)}</tr>`)}
+    <tr><td class="muted">kept of all</td>${columns.map((_, k) => html`<td class="number muted">${cell(() => html`${known(has?.[k]?.kept)}<${Word} />`)}</td>`)}</tr>`;
+}
 
 /** @param {Counted[]|null} counted @param {string} origin @param {number} p */
 const ownOf = (counted, origin, p) => counted?.find((one) => one.region === origin)?.partitions[p]?.of[origin];

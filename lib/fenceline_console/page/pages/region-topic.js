@@ -57,6 +57,7 @@ function Copy({ name, one, again, ask }) {
         ${answer?.skipped_records ? html`<p class="state is-broken">${records(answer.skipped_records)} ${answer.skipped_records === 1 ? "was" : "were"} given up here for good.</p>` : null}
         ${answer || error ? null : html`<${Bone} w=${240} />`}
         ${taken.value ? html`<p class="muted" role="status">Snapshot <span class="mono">${taken.value.slice(0, 8)}</span> ${stage(answer, taken.value)}.</p>` : null}</div><span class="spacer"></span>
+      ${at !== api.region.value && reached().includes(at) ? html`<${Link} class="button" to=${`regions/${api.part(name)}`} query=${{ at }}>Look from ${visible(at)}<//>` : null}
       ${answer && html`<button class="button" aria-expanded=${isOpen} onClick=${toggle}>Snapshots</button>`}
       ${answer && api.canWrite() ? html`<button class="button" onClick=${snapshot}>Take a snapshot</button>` : null}</header>
     ${error || failed.value ? html`<div class="within"><${Trouble} error=${error ?? failed.value} again=${again} /></div>` : null}

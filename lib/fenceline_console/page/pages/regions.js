@@ -32,7 +32,7 @@ function Matrix() {
     <${Trouble} error=${list.error} again=${list.again} />
     <div class="sheet">
       ${list.value?.length === 0 ? html`<${None} here=${here.value} />` : html`<div class="scroll" tabindex="0" role="region" aria-label="Topics and regions">
-        <table class="matrix" style=${{ minWidth: `${180 + 180 * names.length}px` }}>
+        <table class="matrix" style=${{ minWidth: `${180 + 230 * names.length}px` }}>
         <thead><tr><th scope="col">Topic</th>${(names.length ? names : ["Regions"]).map((name) => html`<th scope="col" class=${name === here.value ? "here" : ""}>${visible(name)}</th>`)}</tr></thead>
         <tbody>${list.value === null ? html`<${Bones} widths=${[150, 120]} isLate=${list.isLate} />`
           : shown.map((t) => html`<${Row} key=${t.topic_id} topic=${t} names=${names} here=${here.value} every=${lookMs(2 * shown.length)} />`)}</tbody></table></div>`}
@@ -46,8 +46,8 @@ function Matrix() {
 /** What the lines of a cell say. @param {{names: string[], here: string}} props */
 function Meaning({ names, here }) {
   const isBoth = names.some((name) => name !== here && reached().includes(name));
-  return html`<p class="said">The upper line is what ${visible(here)} has of the records that a region wrote itself.
-    ${isBoth ? html` The lower line is what that region has of the records of ${visible(here)}.`
+  return html`<p class="said">This console looks from ${visible(here)}: “here” is what it has of the records that the column’s region wrote itself.
+    ${isBoth ? html` The lower line is the other way: what that region has of the records of ${visible(here)}.`
       : html` What the others have of ${visible(here)} shows in a console that reaches them, too: <code>fenceline console ${names.map((name) => `--at ${name}=URL`).join(" ")}</code>`}</p>`;
 }
 
@@ -71,19 +71,21 @@ function Row({ topic, names, here, every }) {
       if (link.problem !== null && (one === own || link.region === here)) problems.push([one.answer?.region ?? one.at, link.region, link.problem]);
   return html`<tr><td><${Link} to=${`regions/${api.part(topic.name)}`} class="name" title=${visible(topic.name)}>${visible(topic.name)}<//></td>
       ${names.map((name) => html`<td>${name === here ? html`<span class="faint">here</span>` : !topic.regions.includes(name) ? html`<span class="faint">not there</span>`
-        : !own ? html`<${Bone} w=${90} />` : html`<${Lines} one=${own} of=${name} word="here" />
-          ${rest.filter((one) => one.at === name).map((one) => html`<${Lines} one=${one} of=${here} word="there" />`)}`}</td>`)}</tr>
+        : !own ? html`<${Bone} w=${90} />` : html`<${Lines} one=${own} of=${name} where="here" />
+          ${others.includes(name) ? rest.filter((one) => one.at === name).map((one) => html`<${Lines} one=${one} of=${here} where=${`in ${visible(name)}`} />`)
+            : html`<span class="state faint">in ${visible(name)}: not known from here</span>`}`}</td>`)}</tr>
     ${problems.map(([at, of, text]) => html`<tr class="note"><td colspan=${names.length + 1} title=${visible(text)}><b>${visible(at)} from ${visible(of)}:</b> ${visible(text)}</td></tr>`)}`;
 }
 
-/** What one region has of another one's records, in a few words. @param {{one: import("./asked.js").Asked, of: string, word: string}} props */
-function Lines({ one, of, word }) {
+/** What one region has of another one's records, in a few words. @param {{one: import("./asked.js").Asked, of: string, where: string}} props */
+function Lines({ one, of, where }) {
   if (one.answer === null) return html`<span class="state is-bad">${one.error.status ? one.error.code : `${visible(one.at)} is silent`}</span>`;
   const link = one.answer.regions.find((l) => l.region === of);
   if (!link) return html`<span class="state is-bad">does not name ${visible(of)}</span>`;
   const lag = link.lag_records, gaps = one.answer.gaps.filter((g) => g.region === of).length;
-  const text = !link.connected ? (link.last_seen_at === null ? `nothing heard ${word}` : `away, heard ${ago(link.last_seen_at, api.serviceNow())}`)
-    : lag === null ? `… ${word}` : lag === 0 ? `all ${word}` : `${grouped(lag)} not ${word} · ${lasting(link.lag_ms ?? 0)}`;
+  const from = visible(of), theirs = `of ${from}’s records`;
+  const text = !link.connected ? (link.last_seen_at === null ? `nothing heard of ${from}` : `${from} is away, heard ${ago(link.last_seen_at, api.serviceNow())}`)
+    : lag === null ? `… ${theirs}` : lag === 0 ? `all ${theirs}` : `all but ${grouped(lag)} ${theirs} · ${lasting(link.lag_ms ?? 0)}`;
   const { kind } = verdict(link, "");
-  return html`<span class=${`state is-${kind}`}>${text}${link.suspended ? " · suspended" : ""}${gaps ? ` · ${gaps} ${gaps === 1 ? "gap" : "gaps"}` : ""}</span>`;
+  return html`<span class=${`state is-${kind}`}>${where}: ${text}${link.suspended ? " · suspended" : ""}${gaps ? ` · ${gaps} ${gaps === 1 ? "gap" : "gaps"}` : ""}</span>`;
 }

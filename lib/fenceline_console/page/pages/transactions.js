@@ -3,7 +3,7 @@
 import { html, address, isNarrow, useSignal, useRepeated, Link, Trouble, Nothing, Bones, Columns, Pager, Question } from "../ui.js";
 import * as api from "../api.js";
 import { ago, clock, grouped, iso, period, visible } from "../format.js";
-import { holds, joined } from "../held.js";
+import { holds, isTimedOut, joined, within } from "../held.js";
 import { fence, useLooks } from "./looks.js";
 import { Hanging, Wait } from "./hanging.js";
 
@@ -35,7 +35,8 @@ export function Transactions() {
       <tbody>${rows === null ? html`<${Bones} widths=${WIDTHS} />` : shown.map((r) => html`<tr key=${r.id} class=${r.id === open ? "chosen" : ""}>
           <td title=${visible(r.id)}><${Link} to="transactions" query=${{ from: from || undefined, open: r.id === open ? undefined : r.id }} stays
             class="open mono" aria-expanded=${r.id === open ? "true" : "false"}>${visible(r.id)}<//></td>
-          <td class="wide"><span class=${`tag ${r.state === null || r.state === "Ongoing" ? "" : "good"}`}>${STATES[r.state ?? "Ongoing"] ?? visible(r.state ?? "")}</span></td>
+          <td class="wide"><span class=${`tag ${r.state === null || r.state === "Ongoing" ? "" : "good"}`}>
+            ${isTimedOut(r, now) ? "timed out" : STATES[r.state ?? "Ongoing"] ?? visible(r.state ?? "")}</span></td>
           <td class="wrapped"><${Holds} row=${r} /></td>
           <td class="wide muted" title=${r.since === null ? "" : iso(r.since)}>${r.since === null ? "…" : ago(r.since, now)}</td>
           <td class="number wide">${left(r, now)}</td>
@@ -84,18 +85,19 @@ function Holds({ row }) {
 function left(r, now) {
   if (r.ends === null) return html`<span class="faint">${r.state === null ? "…" : r.state === "Ongoing" ? "…" : "decided"}</span>`;
   const s = Math.ceil((r.ends - now) / 1000);
-  return s <= 0 ? html`<span class="damage">over</span>` : s < 120 ? `${s} s` : s < 7200 ? `${Math.floor(s / 60)} min` : `${Math.floor(s / 3600)} h`;
+  return s <= 0 ? html`<span class="damage">ends soon</span>` : s < 120 ? `${s} s` : s < 7200 ? `${Math.floor(s / 60)} min` : `${Math.floor(s / 3600)} h`;
 }
 
 /** One transaction whole. @param {{row: import("../held.js").Underway, now: number, fence: () => void}} props */
 function Whole({ row, now, fence: ask }) {
-  const places = [...row.holds.map((o) => html`<li><${Wait} of=${o} /> <span class="muted">with ${grouped(o.next - o.wait)} offsets after it</span></li>`),
+  const places = [...row.holds.map((o) => html`<li><${Wait} of=${o} /> <span class="muted">· its records lie within ${within(o)}</span></li>`),
     ...row.behind.map((o) => html`<li class="muted">${o.topic}/${o.partition} from ${grouped(o.start_offset)}, behind an earlier transaction</li>`)];
   const named = new Set([...row.holds, ...row.behind].map((o) => `${o.topic}/${o.partition}`));
   const others = row.partitions.map((p) => `${p.topic}/${p.partition}`).filter((p) => !named.has(p));
   return html`<div class="whole"><dl><dt>Producer</dt><dd class="number">${row.producer_id} <span class="faint">epoch ${row.producer_epoch}</span></dd>
       <dt>Began</dt><dd>${row.since === null ? "…" : clock(row.since, now)}</dd>
       <dt>Time-out</dt><dd>${row.timeout === null ? "…" : period(row.timeout)}${row.ends === null ? "" : html` <span class="faint">at ${clock(row.ends, now).replace(/\.\d+$/, "")}</span>`}</dd>
+      <dt>Time left</dt><dd>${isTimedOut(row, now) ? "timed out, " : null}${left(row, now)}</dd>
       <dt>Groups</dt><dd>${row.groups.length ? cut(row.groups.map((g) => visible(g))) : html`<span class="faint">none</span>`}</dd></dl>
     <ul aria-label="Partitions">${places.slice(0, SHOWN)}${places.length > SHOWN && html`<li class="faint">and ${grouped(places.length - SHOWN)} others</li>`}
       ${others.length > 0 && html`<li class="muted">${cut(others)}: nothing is held up there</li>`}</ul>
