@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -85,8 +85,10 @@ def dev(
         raise CommandError("--create is for --objects and --items; leave it out, since a directory is made anyway")
     prepare(settings, is_create=create)
     given = {"allowed_hosts": allowed_host, "cors_origins": cors_origin}
-    named = {name: one for name, one in given.items() if one}
-    raise typer.Exit(serve(settings, host, port, workers, has_console=console, **named))
+    named: dict[str, Any] = {name: one for name, one in given.items() if one}
+    if not console:
+        named["has_console"] = False
+    raise typer.Exit(serve(settings, host, port, workers, **named))
 
 
 def _with_peers(settings: Settings, given: Sequence[str]) -> Settings:
