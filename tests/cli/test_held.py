@@ -242,7 +242,7 @@ def test_producers_history_shows_who_could_write_newest_first(run, client, topic
     for name in "abc":
         with client.producer(topic, access_mode="ExclusiveWithFencing", partitions=[1], producer_name=name) as producer:
             producer.send(value=b"1", partition=1).result()
-    found = json.loads(run("producers", "history", topic, "--json").stdout)
+    found = json.loads(run("producers", "access", topic, "--history", "--json").stdout)
     assert [(one["partition"], one["producer_name"], one["topic_epoch"], one["records"]) for one in found] == [
         (1, "c", 2, 1),
         (1, "b", 1, 1),
@@ -250,14 +250,14 @@ def test_producers_history_shows_who_could_write_newest_first(run, client, topic
     ]
     header, row = (
         line.split("\t")
-        for line in run("producers", "history", topic, "--partition", 1, "--limit", 1).stdout.splitlines()
+        for line in run("producers", "access", topic, "--history", "--partition", 1, "--limit", 1).stdout.splitlines()
     )
     assert header[:5] == ["partition", "offset", "time", "topic_epoch", "access_mode"]
     names = ["c", found[0]["client_name"] or "", found[0]["session_id"]]
     assert row == ["1", str(found[0]["offset"]), utc(found[0]["timestamp"]), "2", "Exclusive", *names, "1"]
-    assert run("producers", "history", topic, "--partition", 0).stdout.count("\n") == 1
-    assert "has no partition 9" in last_line(run("producers", "history", topic, "--partition", 9))
-    assert "limit" in run("producers", "history", topic, "--limit", 0).stderr
+    assert run("producers", "access", topic, "--history", "--partition", 0).stdout.count("\n") == 1
+    assert "has no partition 9" in last_line(run("producers", "access", topic, "--history", "--partition", 9))
+    assert "limit" in run("producers", "access", topic, "--history", "--limit", 0).stderr
 
 
 def test_live_sessions_and_locks_are_listed_and_one_is_shown(run, client, topic, resource):

@@ -110,7 +110,7 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
         ["producers", "list", "TOPIC"],
         ["producers", "describe", "TOPIC"],
         ["producers", "access", "TOPIC"],
-        ["producers", "history", "TOPIC"],
+        ["producers", "access", "TOPIC", "--history"],
         ["txn", "list"],
         ["txn", "open", "TOPIC"],
         ["txn", "find-hanging"],

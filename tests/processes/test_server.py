@@ -125,7 +125,7 @@ def test_a_signal_ends_the_server_in_good_order_with_long_polls_open(
         assert process.wait(PATIENCE_S) == 0
         assert time.monotonic() - began < POLL_MS / 1000
         assert process.stdout is not None
-        assert process.stdout.read() == ""  # nothing after the one line
+        assert process.stdout.read() == f"console: {client.base_url.join('/console')}\n"  # nothing after the two lines
         assert [poll.result(PATIENCE_S) for poll in waiting] == [[]] * 20
 
 

@@ -1,4 +1,4 @@
-"""The wheel that pip installs: every package of ours, their pages, and nothing else."""
+"""The wheel that pip installs: every package of ours, the console's files, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = {path.name for path in (ROOT / "lib").iterdir() if (path / "__init__.
 
 
 @pytest.mark.slow
-def test_the_wheel_has_every_package_and_no_page(tmp_path: Path) -> None:
+def test_the_wheel_has_every_package_and_the_consoles_files(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -27,4 +27,6 @@ def test_the_wheel_has_every_package_and_no_page(tmp_path: Path) -> None:
     assert {path.partition("/")[0] for path in packed} == PACKAGES
     kept = [path for name in PACKAGES for path in (ROOT / "lib" / name).rglob("*.py")]
     assert {str(path.relative_to(ROOT / "lib")) for path in kept} <= packed
-    assert [path for path in packed if path.endswith(".md")] == []
+    assert [path for path in packed if path.endswith(".md")] == ["fenceline_console/page/vendor/LICENSES.md"]
+    console = [path for path in (ROOT / "lib/fenceline_console/page").rglob("*") if path.is_file()]
+    assert {str(path.relative_to(ROOT / "lib")) for path in console} <= packed

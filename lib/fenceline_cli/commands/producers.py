@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from fenceline_cli.output import describe as describe_error
 from fenceline_cli.output import print_json, print_rows, utc
 
 if TYPE_CHECKING:
+    from fenceline.client import Client
     from fenceline.client.types import AccessMarker, AccessState, Claim
     from fenceline.errors import FencelineError
     from fenceline.model.access import AccessHolder
@@ -25,7 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="List the producers of a topic, claim write access (PIP-68), show who may write, who could before, and what "
     "partitions know of producers.",
-    epilog="Example: fenceline producers list orders\n\nExample: fenceline producers history orders",
+    epilog="Example: fenceline producers list orders\n\nExample: fenceline producers access orders --history",
 )
 
 COLUMNS = (
@@ -149,42 +151,46 @@ def describe(
     print_rows(STATE_COLUMNS, [_state_row(number, state) for number, state in found])
 
 
-@app.command(epilog="Example: fenceline producers access orders")
-def access(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
+@app.command(
+    epilog="Example: fenceline producers access orders\n\n"
+    "Example: fenceline producers access orders --history --partition 3"
+)
+def access(
+    topic: TopicName,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Show only this partition; left out, all."),
+    ] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Show who could write before, too: the markers of the log, newest first.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="With --history: show this many of each partition.")
+    ] = 20,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
     """Show for each partition who may write to it, how many wait, and the groups that have an owner there.
 
     An exclusive partition without a holder is free: its holder's lease is over, or it was closed.
+
+    With --history each line is a marker of the log instead. The column records counts those from the marker up to the
+    next one. An epoch fences every earlier one: what an earlier holder sends after the marker never lands.
     """
     with connect(url) as client:
-        found = list(client.access(topic))
+        numbers = partitions_of(client, topic, partition)
+        if history:
+            _show_history(client, topic, numbers, limit, as_json=as_json)
+            return
+        found = [state for state in client.access(topic) if state.partition in numbers]
     if as_json:
         print_json([to_json(state) for state in found])
         return
     print_rows(ACCESS_COLUMNS, [_access_row(state) for state in found])
 
 
-@app.command(
-    epilog="Example: fenceline producers history orders\n\n"
-    "Example: fenceline producers history orders --partition 3 --limit 5"
-)
-def history(
-    topic: TopicName,
-    partition: Annotated[
-        int | None,
-        typer.Option("--partition", "-p", metavar="N", min=0, help="Show only this partition; left out, all."),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show this many of each partition.")] = 20,
-    as_json: AsJson = False,
-    url: Url = DEFAULT_URL,
-) -> None:
-    """Show who could write to each partition, from the markers in its log, newest first.
-
-    The column records counts those from the marker up to the next one. An epoch fences every earlier one: what an
-    earlier holder sends after the marker never lands.
-    """
-    with connect(url) as client:
-        numbers = partitions_of(client, topic, partition)
-        found = [(number, marker) for number in numbers for marker in client.markers(topic, number, limit=limit)]
+def _show_history(client: Client, topic: str, numbers: Sequence[int], limit: int, *, as_json: bool) -> None:
+    found = [(number, marker) for number in numbers for marker in client.markers(topic, number, limit=limit)]
     if as_json:
         print_json([{"partition": number, **asdict(marker)} for number, marker in found])
         return
