@@ -85,7 +85,10 @@ class Field:
         def run(log: Any) -> Any:
             if not hasattr(log, "polling"):  # a toy
                 return log.partitions.read(topic, partition, request)
-            found = [one.page for one in log.polling.poll(asked).entries if one.partition == partition]
+            answer = log.polling.poll(asked)
+            if answer.has_more and all(one.partition != partition for one in answer.entries):
+                answer = log.polling.poll(replace(asked, positions=positions[-1:]))  # it ended before this partition
+            found = [one.page for one in answer.entries if one.partition == partition]
             if found and isinstance(found[0], FencelineError):
                 raise found[0]
             return found[0] if found else None
