@@ -96,7 +96,7 @@ def takes_what_another_holds(patch: Patch) -> None:
     patch.setattr(_Request, "_free", lambda self, plan, wanted: wanted)
 
 
-@GUARDS.guard(hasty, seed=0)
+@GUARDS.guard(hasty, seed=3)
 def reads_the_others_before_the_group(patch: Patch) -> None:
     """Read the other members' items before the group's item (G1)."""
     read_both, read_members = reads.group_and_member, reads.members
@@ -153,7 +153,7 @@ def releases_what_nobody_reported(patch: Patch) -> None:
     patch.setattr(reconcile, "released", all_of_it)
 
 
-@GUARDS.guard(late, seed=41)
+@GUARDS.guard(late, seed=132)
 def believes_any_epoch(patch: Patch) -> None:
     """Believe a report at the epoch before, or at an older one (G3)."""
     stand = membership.stand
