@@ -8,10 +8,12 @@ import http.server
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page
+from playwright.sync_api import TimeoutError as NotYet
 
 from fenceline import errors
 from fenceline.model.topic_config import NAMES
@@ -95,8 +97,12 @@ class Search:
         self._page, self._url = page, url
         page.goto(url)
         page.wait_for_load_state("networkidle")
-        page.keyboard.press("Control+k")
         self._box = page.get_by_role("combobox")
+        for _ in range(60):  # a page that is not ready yet hears no key
+            page.keyboard.press("Control+k")
+            with suppress(NotYet):
+                self._box.wait_for(timeout=500)
+                return
         self._box.wait_for()
 
     def first_hit(self, text: str) -> str:
