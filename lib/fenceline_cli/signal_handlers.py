@@ -1,5 +1,7 @@
 """The signals that a command hears while a block lasts, and the alarm that follows one of them.
 
+A server hears those that end it by ``on_signals``.
+
 Not here: what a command does after a signal; see ``Stop`` of ``produce`` and ``Signals`` of ``txn run``.
 """
 
@@ -7,8 +9,27 @@ from __future__ import annotations
 
 import signal
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import ClassVar, Self
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` at SIGTERM or SIGINT, in the main thread, while the block lasts."""
+
+    def stopped(_signal: int, _frame: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, stopped) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class SignalHandlers(ABC):

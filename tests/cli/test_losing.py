@@ -93,6 +93,8 @@ def test_a_command_that_loses_nothing_asks_nothing(run, client, filled, topic):
     lines(run("topic", "alter", filled, "--config", "retention.ms=-1", "--partitions", 3))
     client.create_topic(f"{filled}-empty")
     lines(run("topic", "alter", f"{filled}-empty", "--config", "retention.ms=1h"))
+    assert client.topic(filled).partitions == 3
+    assert client.topic(f"{filled}-empty").config == {"retention.ms": 3_600_000}
 
 
 @pytest.mark.parametrize(

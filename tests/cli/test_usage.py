@@ -8,25 +8,17 @@ from collections import Counter
 import httpx
 import pytest
 
-from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.runtime import ThreadRuntime
-from fenceline.settings import Settings
 from fenceline_cli import prices, usage
 from fenceline_cli.dev_server.process import ServerProcess
 from fenceline_http import wiring
-from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 from tests.support.patience import PATIENCE_S
-from tests.support.serving import serving
+from tests.support.serving import metered_service, serving
 
 
 @pytest.fixture
 def served(monkeypatch):
     """A server in this process whose stores are counted, as each server's are."""
-    runtime = ThreadRuntime()
-    objects, items = SqliteObjectStore(":memory:", now_ms=runtime.now_ms), SqliteItemStore(":memory:")
-    meter, settings = Meter(runtime.monotonic_ms), Settings(":memory:", item_age_ms=0)
-    log = wiring.log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
-    service = wiring.Service(settings, log, objects, items, ThreadRuntime(4), "0.0.0", meter)
+    service = metered_service()
     monkeypatch.setattr(wiring, "service", lambda: service)
     with serving(service) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
         yield http

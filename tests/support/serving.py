@@ -10,11 +10,24 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.runtime import ThreadRuntime
+from fenceline.settings import Settings
 from fenceline_cli.dev_server.bridge import Bridge
 from fenceline_cli.dev_server.http_limits import LimitedHttp
 from fenceline_cli.dev_server.usage_counts import UsageCounts
 from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_http import wiring
+from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
+
+
+def metered_service() -> wiring.Service:
+    """Return a service in memory whose stores are counted, as each server's are. Nothing sweeps it."""
+    runtime = ThreadRuntime()
+    objects, items = SqliteObjectStore(":memory:", now_ms=runtime.now_ms), SqliteItemStore(":memory:")
+    meter, settings = Meter(runtime.monotonic_ms), Settings(":memory:", item_age_ms=0)
+    log = wiring.log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
+    return wiring.Service(settings, log, objects, items, ThreadRuntime(4), "0.0.0", meter)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import socket
 import webbrowser
 from collections.abc import Iterator
@@ -15,10 +14,10 @@ import uvicorn
 from fenceline_cli.console_proxy.app import ConsoleProxy
 from fenceline_cli.dev_server.http_limits import LimitedHttp
 from fenceline_cli.output import CommandError
+from fenceline_cli.signal_handlers import on_signals
 from fenceline_console import PREFIX
 
 HOST = "127.0.0.1"
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def listen(port: int) -> socket.socket:
@@ -85,13 +84,8 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop at a signal, and exit in order: uvicorn would raise the signal again at the end."""
-
-        def stop(_signal: int, _frame: object) -> None:
-            self.should_exit = True
-
-        before = {number: signal.signal(number, stop) for number in _SIGNALS}
-        try:
+        with on_signals(self._stop):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+
+    def _stop(self) -> None:
+        self.should_exit = True

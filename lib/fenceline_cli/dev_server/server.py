@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 import uvicorn
 
@@ -31,6 +29,7 @@ from fenceline_cli.dev_server.replicate_loop import ReplicateLoop
 from fenceline_cli.dev_server.sweep_loop import SweepLoop
 from fenceline_cli.dev_server.usage_counts import UsageCounts
 from fenceline_cli.dev_server.web_origin import WebOrigins
+from fenceline_cli.signal_handlers import on_signals
 from fenceline_console import PREFIX
 from fenceline_http import wiring
 
@@ -39,7 +38,6 @@ _KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that clients
 _GRACE_S = 1  # for answers under way when the server stops
 _STOP_MS = 1_000  # for threads under way after that
 _WORKERS_STOP_S = 2.5
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _CannotServe(Exception):
@@ -189,21 +187,8 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop at a signal, and exit in order: uvicorn would raise the signal again at the end."""
-        with _on_signals(self.stop):
+        with on_signals(self.stop):
             yield
-
-
-@contextlib.contextmanager
-def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    def stopped(_signal: int, _frame: FrameType | None) -> None:
-        stop()
-
-    before = {number: signal.signal(number, stopped) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # Several
@@ -224,7 +209,7 @@ def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line
         shared,
         str(workers),
     ]
-    with _on_signals(stopping.set):
+    with on_signals(stopping.set):
         children = [subprocess.Popen(command, pass_fds=inherited) for _ in range(workers)]
         os.close(ready_write)
         os.close(alive_read)

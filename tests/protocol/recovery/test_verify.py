@@ -19,6 +19,7 @@ from fenceline.log.replay import write_state
 from fenceline.ports import Delete, Item, NotFound, ObjectSummary, Put, Unavailable
 from fenceline.recovery.verify import Verified, verify_partition
 from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
+from tests.support.damage import replace_segment, segment_key
 from tests.support.runtime import FakeRuntime
 from tests.support.service import REGION, TOPIC, LogBuilder, Service, append, data, outcome, serve
 
@@ -52,19 +53,6 @@ def verified(service: Service) -> Verified:
     found = verify_partition(context, topic, 0)
     assert verify_partition(context, topic, 0, check_ranges=last_first) == found
     return found
-
-
-def segment_key(service: Service, base: int) -> str:
-    return keys.segment_key(service.topic_id(), 0, base)
-
-
-def replace_segment(service: Service, base: int, change: Callable[[bytes, dict[str, str]], bytes]) -> None:
-    key = segment_key(service, base)
-    stored = service.objects.store.get(key)
-    metadata = dict(stored.metadata)
-    body = change(stored.body, metadata)
-    service.objects.store.delete(key)
-    service.objects.store.create(key, body, metadata)
 
 
 def test_a_whole_log_is_verified_to_its_end(service: Service) -> None:

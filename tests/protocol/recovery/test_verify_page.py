@@ -12,6 +12,7 @@ from fenceline.errors import OffsetOutOfRangeError, StoreUnavailableError
 from fenceline.format import keys
 from fenceline.model.results import VerifiedSegments
 from fenceline.ports import ObjectSummary
+from tests.support.damage import replace_segment, segment_key
 from tests.support.service import TOPIC, LogBuilder, Service, append, data, serve
 
 APPENDS = 12  # segments of two records
@@ -26,19 +27,6 @@ def service() -> Iterator[Service]:
     made.log.partitions.checkpoint(TOPIC, 0)
     yield made
     made.close()
-
-
-def key_of(service: Service, base: int) -> str:
-    return keys.segment_key(service.topic_id(), 0, base)
-
-
-def replace_segment(service: Service, base: int, change: Callable[[bytes, dict[str, str]], bytes]) -> None:
-    key = key_of(service, base)
-    stored = service.objects.store.get(key)
-    metadata = dict(stored.metadata)
-    body = change(stored.body, metadata)
-    service.objects.store.delete(key)
-    service.objects.store.create(key, body, metadata)
 
 
 def flip(body: bytes, _: dict[str, str]) -> bytes:
@@ -64,7 +52,7 @@ def walk(service: Service, limit: int) -> tuple[int, list[tuple[str, int]], int]
 
 
 def places(service: Service, *bases: int) -> list[tuple[str, int]]:
-    return [(key_of(service, base), base) for base in bases]
+    return [(segment_key(service, base), base) for base in bases]
 
 
 def test_a_whole_log_has_no_findings(service: Service) -> None:
@@ -124,7 +112,7 @@ def test_a_missing_segment_is_a_finding_with_the_name_that_it_had(
     service: Service, gone: tuple[int, ...], limit: int
 ) -> None:
     for base in gone:
-        service.objects.store.delete(key_of(service, base))
+        service.objects.store.delete(segment_key(service, base))
     segments, findings, end = walk(service, limit)
     firsts = [base for base in gone if base - 2 not in gone]
     assert (segments, findings, end) == (APPENDS - len(gone), places(service, *firsts), 2 * APPENDS)
@@ -133,15 +121,15 @@ def test_a_missing_segment_is_a_finding_with_the_name_that_it_had(
 @pytest.mark.parametrize("kept", [0, 3, APPENDS - 1])
 def test_an_end_that_is_missing_is_a_finding_since_the_head_names_it(service: Service, kept: int) -> None:
     for base in range(2 * kept, 2 * APPENDS, 2):
-        service.objects.store.delete(key_of(service, base))
+        service.objects.store.delete(segment_key(service, base))
     segments, findings, _ = walk(service, 100)
     assert (segments, findings) == (kept, places(service, 2 * kept))
 
 
 @pytest.mark.parametrize("limit", [1, 100])
 def test_two_segments_of_one_offset_are_a_finding(service: Service, limit: int) -> None:
-    stored = service.objects.store.get(key_of(service, 10))
-    service.objects.store.create(key_of(service, 11), stored.body, stored.metadata)
+    stored = service.objects.store.get(segment_key(service, 10))
+    service.objects.store.create(segment_key(service, 11), stored.body, stored.metadata)
     segments, findings, _ = walk(service, limit)
     assert (segments, findings) == (APPENDS + 1, places(service, 11))
 
@@ -149,7 +137,7 @@ def test_two_segments_of_one_offset_are_a_finding(service: Service, limit: int) 
 @pytest.mark.parametrize("limit", [1, 2, 100])
 @pytest.mark.parametrize("at", ["0003x.log", "99zzz.log"])
 def test_an_object_that_is_no_segment_is_a_finding(service: Service, at: str, limit: int) -> None:
-    key = key_of(service, 4).replace("00004.log", at)
+    key = segment_key(service, 4).replace("00004.log", at)
     service.objects.store.create(key, b"", {})
     segments, findings, end = walk(service, limit)
     assert key in [one for one, _ in findings]
@@ -184,7 +172,7 @@ def test_a_trimmed_log_is_checked_from_its_log_start(service: Service, log_start
     first = log_start // 2 * 2
     if is_collected:
         for base in range(0, first, 2):
-            service.objects.store.delete(key_of(service, base))
+            service.objects.store.delete(segment_key(service, base))
     whole = VerifiedSegments(2 * APPENDS, APPENDS - first // 2, 2 * APPENDS - first, [], has_more=False)
     assert page(service) == page(service, 0) == whole
     replace_segment(service, first, change)
@@ -208,7 +196,7 @@ def test_a_late_create_where_the_log_start_has_passed_is_no_finding(service: Ser
         return call()
 
     replace_segment(service, 0, flip)
-    service.objects.always("get", collect, key_of(service, 2))
+    service.objects.always("get", collect, segment_key(service, 2))
     with pytest.raises(StoreUnavailableError, match="log start moved"):
         page(service)
 
@@ -219,7 +207,7 @@ def test_a_late_create_below_a_log_start_at_the_end_is_no_segment(service: Servi
     end = 2 * APPENDS
     service.log.partitions.trim(TOPIC, 0, end)
     for base in range(0, end, 2):
-        service.objects.store.delete(key_of(service, base))
+        service.objects.store.delete(segment_key(service, base))
     late = LogBuilder(topic_id=service.topic_id())
     late.state = late.state._replace(next_offset=end - 2)
     late.add(data(*values))
@@ -234,7 +222,7 @@ def test_a_late_create_below_a_log_start_at_the_end_is_no_segment(service: Servi
 def test_a_listing_that_lacks_a_key_before_others_is_no_finding(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = key_of(service, 10)
+    late = segment_key(service, 10)
     list_all = service.objects.list
 
     def lacking(prefix: str, start_after: str = "", limit: int = 1000) -> list[ObjectSummary]:
@@ -245,7 +233,7 @@ def test_a_listing_that_lacks_a_key_before_others_is_no_finding(
 
 
 def test_a_page_ends_at_its_bytes_and_at_its_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = len(service.objects.store.get(key_of(service, 0)).body)
+    size = len(service.objects.store.get(segment_key(service, 0)).body)
     monkeypatch.setattr(limits, "VERIFY_RANGE_BYTES", 3 * size + size // 2)
     assert (page(service).segments, page(service).has_more) == (3, True)
     monkeypatch.setattr(limits, "VERIFY_RANGE_BYTES", 1)
