@@ -108,6 +108,31 @@ def test_a_service_that_is_killed_is_said_to_be_silent_and_is_shown_again(browse
         looker.close()
 
 
+@pytest.mark.parametrize("place", [*PLACES, "topics/orders?open=0-0", "topics/orders/partitions?p=0"])
+def test_a_page_that_met_a_silent_service_goes_on_by_itself(look, topic, place):
+    look.may_fail = True
+    page = look.page()
+    page.route("**/v1/**", lambda route: route.abort())
+    page.route("**/console/usage.json*", lambda route: route.abort())
+    page.goto(f"/console/{place}")
+    expect(page.get_by_role("alert").first).to_contain_text("The service does not answer")
+    page.unroute_all()
+    expect(page.locator(".place")).to_contain_text("answers")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_page_whose_module_did_not_come_is_shown_once_it_does(look, topic):
+    """The service may fall silent between the frame and the page that it shows."""
+    look.may_fail = True
+    page = look.page()
+    page.route("**/pages/topics.js", lambda route: route.abort())
+    page.goto("/console/topics")
+    expect(page.get_by_role("alert")).to_contain_text("The service does not answer")
+    page.unroute("**/pages/topics.js")
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 # Through fenceline console
 
 

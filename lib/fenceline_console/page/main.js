@@ -41,6 +41,12 @@ function Page({ of, ...given }) {
   const made = useSignal(/** @type {{of: string, page: any}|null} */ (null));
   const failed = useSignal(false);
   useEffect(() => { failed.value = false; PAGES[of]().then((page) => (made.value = { of, page })).catch(() => (failed.value = true)); }, [of]);
+  useEffect(() => {
+    if (!failed.value) return;
+    // A browser may keep that a module failed: the whole page is asked for again, once the server answers.
+    const timer = setInterval(() => api.own("about.json").then(() => location.reload(), () => {}), 1000);
+    return () => clearInterval(timer);
+  }, [failed.value]);
   if (failed.value) return html`<${Trouble} error=${new api.Problem(0, null)} again=${() => location.reload()} />`;
   return made.value?.of === of ? html`<${made.value.page} ...${given} />` : null;
 }

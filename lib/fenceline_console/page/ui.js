@@ -51,10 +51,13 @@ addEventListener("click", (e) => {
   row?.querySelector("td:first-child :is(a, button)")?.dispatchEvent(new MouseEvent("click", e));
 });
 
+/** After how long a silent service is asked again. */
+export const SILENT_MS = 3000;
+
 /**
  * Call work now and every ms while the page is seen; a hidden page asks nothing, and asks at once when it is seen again.
  * @param {(s: AbortSignal) => Promise<void>} work
- * @param {number} ms 0 calls it once
+ * @param {number} ms 0 calls it once, and again only while the service is silent
  * @param {any[]} on what makes it begin anew
  * @param {(e: any) => void} failed takes what work throws; null after a call that did not
  */
@@ -65,9 +68,10 @@ export function useRepeated(work, ms, on, failed) {
     const turn = async () => {
       if (document.hidden) { isDue = true; return; }
       isDue = false;
+      let next = ms;
       try { await work(stop.signal); if (!stop.signal.aborted) failed(null); }
-      catch (error) { if (!stop.signal.aborted) failed(error); }
-      if (!stop.signal.aborted && ms) timer = setTimeout(turn, ms);
+      catch (error) { next ||= /** @type {any} */ (error).status === 0 ? SILENT_MS : 0; if (!stop.signal.aborted) failed(error); }
+      if (!stop.signal.aborted && next) timer = setTimeout(turn, next);
     };
     const seen = () => { if (isDue && !document.hidden) turn(); };
     document.addEventListener("visibilitychange", seen);

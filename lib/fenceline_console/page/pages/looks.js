@@ -1,6 +1,6 @@
 // @ts-check
 // Looks at transactions: the list of those under way, and what is open in the partitions of topics.
-import { useSignal, useEffect, useRef, useRepeated } from "../ui.js";
+import { SILENT_MS, useSignal, useEffect, useRef, useRepeated } from "../ui.js";
 import * as api from "../api.js";
 import { placed, windows } from "../held.js";
 
@@ -106,6 +106,7 @@ export function useLooks() {
       if (signal.aborted) return;
       scanError.value = failed;
       scan.value = { ...scan.value, isRunning: false };
+      if (failed instanceof api.Problem && failed.status === 0) setTimeout(() => signal.aborted || look(isWhole), SILENT_MS); // it goes on by itself
     }
   };
   useEffect(() => { look(false); return () => stop.current?.abort(); }, []);
