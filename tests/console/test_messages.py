@@ -163,6 +163,14 @@ def test_a_copied_link_shows_the_record_in_its_place_without_the_filter(look, lo
     expect(page.locator("tr.chosen")).to_have_attribute("data-id", "2-7")
 
 
+def test_a_copied_value_is_the_whole_value_as_it_is_stored(look, logs):
+    page = look.at("topics/large?open=1-5")
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.get_by_role("button", name="Copy value").click()
+    expect(page.get_by_text("Value copied")).to_be_visible()
+    assert page.evaluate("window.copied") == "11" * 150_000
+
+
 def test_of_a_topic_that_is_not_there_nothing_is_offered_but_the_topics(look, logs):
     look.may_fail = True
     page = look.at("topics/nothing-here")
@@ -347,16 +355,36 @@ def test_without_export_and_writing_neither_is_offered(look, logs):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
 
 
-def test_a_search_reads_thousands_of_records_a_second(look, client):
+@pytest.fixture(scope="module")
+def many(client):
     client.create_topic("many", partitions=2)
     with client.producer("many") as producer:
         producer.send_many(
             Record(b'{"stars": %d, "text": "%s"}' % (n % 5, b"word " * 20), key=b"%d" % n) for n in range(MANY)
         )
+
+
+def test_a_search_reads_thousands_of_records_a_second(look, many):
     page = look.at("topics/many?q=nothing%20like%20it")
     begun = time.perf_counter()
     expect(page.get_by_text("No message matches")).to_be_visible(timeout=60_000)
     print(f"{MANY / (time.perf_counter() - begun):,.0f} records a second")
+    expect(page.get_by_role("main")).to_contain_text("60,000 messages were looked at")
+
+
+def test_a_search_that_is_stopped_says_so_and_looks_further_when_asked(look, many):
+    page = look.page()
+    held = []
+    page.route("**/partitions/1/records*", lambda route: held.append(route), times=1)
+    with page.expect_request("**/partitions/1/records*"):
+        page.goto("/console/topics/many?q=nothing%20like%20it")
+    page.get_by_role("button", name="Stop").click()
+    held[0].continue_()
+    expect(foot(page)).to_contain_text("stopped")
+    looked = re.search(r"of ([\d,]+) looked at", foot(page).inner_text())
+    assert 0 < int(looked[1].replace(",", "")) < MANY
+    page.get_by_role("button", name="Look further").click()
+    expect(page.get_by_text("No message matches")).to_be_visible(timeout=60_000)
     expect(page.get_by_role("main")).to_contain_text("60,000 messages were looked at")
 
 
