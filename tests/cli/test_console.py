@@ -17,6 +17,7 @@ from tests.support.consoles import console, origin_of, started
 from tests.support.patience import PATIENCE_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_dev_prints_its_own_url_first_and_then_the_consoles(tmp_path, workers):
     with started("dev", "--data", tmp_path, "--port", 0, "--workers", workers, lines=2) as [ready, console]:
@@ -25,6 +26,7 @@ def test_dev_prints_its_own_url_first_and_then_the_consoles(tmp_path, workers):
         assert httpx.get(f"{url}/console", timeout=PATIENCE_S).headers["content-type"] == "text/html; charset=utf-8"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_without_its_console_a_server_has_no_page(tmp_path, workers):
     with ServerProcess(tmp_path, workers=workers, options=["--no-console"]) as server:
@@ -36,6 +38,7 @@ def test_without_its_console_a_server_has_no_page(tmp_path, workers):
 # In front of a service elsewhere
 
 
+@pytest.mark.slow
 def test_console_shows_a_service_and_says_whether_it_may_change_it(url):
     with started("console", "--url", url, "--port", 0, lines=2) as [printed, shown]:
         assert shown == f"it only reads {url.removeprefix('http://')}: {url}"
@@ -49,6 +52,7 @@ def test_console_shows_a_service_and_says_whether_it_may_change_it(url):
             assert http.get("/docs/errors").status_code == 200
 
 
+@pytest.mark.slow
 def test_console_of_several_regions_may_change_each(tmp_path, url, client):
     with ServerProcess(tmp_path, options=["--region", "us"]) as other:
         given = ["--at", f"eu={url}", "--at", f"us={other.url}", "--write", "--no-export", "--refresh", "2.5"]
@@ -65,6 +69,7 @@ def test_console_of_several_regions_may_change_each(tmp_path, url, client):
             assert [topic.name for topic in elsewhere.topics()] == ["of-us"]
 
 
+@pytest.mark.slow
 def test_console_says_that_its_service_is_silent_and_goes_on_when_it_is_back(tmp_path):
     with ServerProcess(tmp_path) as server:
         url = server.url

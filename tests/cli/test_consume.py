@@ -89,6 +89,7 @@ def test_a_follower_ends_when_the_end_that_it_was_given_is_there(run, client, to
     writer.join()
 
 
+@pytest.mark.slow  # a poll is held for ten seconds
 @pytest.mark.parametrize(
     "given",
     [

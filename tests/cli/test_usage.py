@@ -127,6 +127,7 @@ def test_what_is_counted_is_bounded():
     assert len({usage.bucket_of(ms) for ms in times}) < len(range(usage.bucket_of(0), usage.bucket_of(10**9))) < 400
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_server_are_added_up(tmp_path):
     with ServerProcess(tmp_path, workers=2) as server:
         for _ in range(20):  # each on a connection of its own, for either worker to take
