@@ -81,7 +81,7 @@ test-servers: setup ## the tests on real servers, none left out: needs Go, Java 
 test-spark: setup .venv/ready-spark ## the tests that run Spark alone; need Java 17
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m 'spark and not prove' tests/spark
 
-check: setup ## lint, types and the fast tests, in under two minutes
+check: setup ## lint, types and the fast tests; about two minutes on two cores
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@# Types and layers are checked beside the tests, because mypy uses one core, and tests wait for processes.

@@ -13,9 +13,16 @@ from fenceline.client import Client
 from fenceline_cli.dev_server.process import ServerProcess
 from tests.support.browser import Heard, axe_finds, launched, overflow
 
-__all__ = ["Looker", "axe_finds", "overflow"]  # what tests of a page take from here
+__all__ = ["LONG_TASKS", "Looker", "axe_finds", "overflow"]  # what tests of a page take from here
 
 HERE = Path(__file__).parent
+# A page that begins with this keeps its longest task, in milliseconds, as window.longest.
+LONG_TASKS = """
+window.longest = 0;
+new PerformanceObserver((list) => {
+  for (const task of list.getEntries()) window.longest = Math.max(window.longest, task.duration);
+}).observe({ type: "longtask", buffered: true });
+"""
 expect.set_options(timeout=30_000)  # far longer than a slow machine needs: a test waits only until the thing is there
 
 

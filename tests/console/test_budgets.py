@@ -20,11 +20,16 @@ DOLLARS_AN_HOUR_MAX = 0.05
 PAINTS = "performance.getEntriesByType('paint').map(one => [one.name, Math.round(one.startTime)])"
 
 
-@pytest.fixture(scope="module")
-def topic(client):
+def fill(client):
+    """Make the topic that is looked at: a few records in each of its partitions."""
     client.create_topic("orders", partitions=PARTITIONS)
     for partition in range(PARTITIONS):
         client.produce("orders", partition, [Record(b'{"total": 1}')] * 50)
+
+
+@pytest.fixture(scope="module")
+def topic(client):
+    fill(client)
     return "orders"
 
 
@@ -35,9 +40,7 @@ def alone():
         service = metered_service()
         patch.setattr(wiring, "service", lambda: service)
         with serving(service) as url, Client(url) as client:
-            client.create_topic("orders", partitions=PARTITIONS)
-            for partition in range(PARTITIONS):
-                client.produce("orders", partition, [Record(b'{"total": 1}')] * 50)
+            fill(client)
             yield url
 
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from fenceline import Record
-from tests.console.conftest import axe_finds, overflow
+from tests.console.conftest import LONG_TASKS, axe_finds, overflow
 
 RUNS = "<script>document.title='pwned'</script>"
 DEEP = b"[" * 150_000 + b"]" * 150_000
@@ -35,12 +35,6 @@ VALUES = {
     "octets": b"\xff\x00" * 1_800_000,
 }
 OFFSETS = {key: offset for offset, key in enumerate(VALUES)}
-LONG_TASKS = """
-window.longest = 0;
-new PerformanceObserver((list) => {
-  for (const task of list.getEntries()) window.longest = Math.max(window.longest, task.duration);
-}).observe({ type: "longtask", buffered: true });
-"""
 FREEZE_MS = 2000  # a bound that a busy machine keeps; the budget, 200 ms, is printed beside what was measured
 
 

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from fenceline.format import keys
 from tests.console.asking import append, ask, begin, end
-from tests.console.conftest import axe_finds, overflow
+from tests.console.conftest import LONG_TASKS, axe_finds, overflow
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +159,7 @@ def test_a_check_that_is_refused_says_so(look, orders):
 def test_a_thousand_partitions_are_paged_and_freeze_nothing(look, url):
     ask(url, "POST", "/topics", {"name": "wide", "partitions": 1000})
     page = look.page()
-    page.add_init_script(
-        "window.longest = 0; new PerformanceObserver((list) => { for (const task of list.getEntries()) "
-        "window.longest = Math.max(window.longest, task.duration); }).observe({ type: 'longtask', buffered: true });"
-    )
+    page.add_init_script(LONG_TASKS)
     page.goto("/console/topics/wide/partitions?p=400")
     expect(segments(page, 400)).to_contain_text("No segment is kept here")
     parts = page.get_by_role("region", name="Partitions")

@@ -55,10 +55,7 @@ def test_no_page_breaks_the_content_policy(look, topic, place):
     page = look.at(place)
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
     page.wait_for_load_state("networkidle")
-    broken = (
-        "() => performance.getEntriesByType('resource').filter(one => one.responseStatus >= 400).map(one => one.name)"
-    )
-    assert page.evaluate(broken) == []
+    assert page.evaluate(BROKEN) == []
 
 
 def test_a_page_of_another_origin_can_neither_read_nor_write(look, client, topic, url, tmp_path):

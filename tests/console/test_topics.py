@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from fenceline import Record
-from tests.console.conftest import axe_finds, overflow
+from tests.console.conftest import LONG_TASKS, axe_finds, overflow
 
 
 @pytest.fixture(scope="module")
@@ -170,14 +170,6 @@ def listed(count):
         route.fulfill(body=json.dumps({"topics": found, "has_more": more}), content_type="application/json")
 
     return answer
-
-
-LONG_TASKS = """
-window.longest = 0;
-new PerformanceObserver((list) => {
-  for (const task of list.getEntries()) window.longest = Math.max(window.longest, task.duration);
-}).observe({ type: "longtask", buffered: true });
-"""
 
 
 def test_ten_thousand_topics_freeze_nothing(look):

@@ -1,6 +1,6 @@
 // @ts-check
 // The frame: navigation, the place that is shown, and which page an address means.
-import { html, render, address, go, Link, useSignal, useEffect, useRepeated, Nothing, Segments, Trouble } from "./ui.js";
+import { SILENT_MS, html, render, address, go, Link, useSignal, useEffect, useRepeated, Nothing, Segments, Trouble } from "./ui.js";
 import * as api from "./api.js";
 import { visible } from "./format.js";
 
@@ -41,12 +41,8 @@ function Page({ of, ...given }) {
   const made = useSignal(/** @type {{of: string, page: any}|null} */ (null));
   const failed = useSignal(false);
   useEffect(() => { failed.value = false; PAGES[of]().then((page) => (made.value = { of, page })).catch(() => (failed.value = true)); }, [of]);
-  useEffect(() => {
-    if (!failed.value) return;
-    // A browser may keep that a module failed: the whole page is asked for again, once the server answers.
-    const timer = setInterval(() => api.own("about.json").then(() => location.reload(), () => {}), 1000);
-    return () => clearInterval(timer);
-  }, [failed.value]);
+  // A browser may keep that a module failed: the whole page is asked for again, a moment after the server has answered.
+  useRepeated(async (s) => { if (failed.value && (await api.own("about.json", s))) setTimeout(() => s.aborted || location.reload(), SILENT_MS); }, 0, [failed.value], () => {});
   if (failed.value) return html`<${Trouble} error=${new api.Problem(0, null)} again=${() => location.reload()} />`;
   return made.value?.of === of ? html`<${made.value.page} ...${given} />` : null;
 }
@@ -102,7 +98,7 @@ const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 /** Show the pages, once the server has said what this console is; while it is silent, ask again. */
 async function start() {
   try { api.about.value = await api.own("about.json"); }
-  catch { root.textContent = "The console's server does not answer. This page goes on by itself when it is back."; setTimeout(start, 1000); return; }
+  catch { root.textContent = "The console's server does not answer. This page goes on by itself when it is back."; setTimeout(start, SILENT_MS); return; }
   root.replaceChildren();
   render(html`<${App} />`, root);
 }

@@ -51,8 +51,8 @@ addEventListener("click", (e) => {
   row?.querySelector("td:first-child :is(a, button)")?.dispatchEvent(new MouseEvent("click", e));
 });
 
-/** After how long a silent service is asked again. */
-export const SILENT_MS = 3000;
+/** After how long a server or a service that is silent is asked again. */
+export const SILENT_MS = 1000;
 
 /**
  * Call work now and every ms while the page is seen; a hidden page asks nothing, and asks at once when it is seen again.

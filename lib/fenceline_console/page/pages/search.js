@@ -1,6 +1,6 @@
 // @ts-check
 // The state of a topic's messages: a search that goes on until enough is found, and what comes while the page is live.
-import { useSignal, useEffect, useRef, useRepeated } from "../ui.js";
+import { SILENT_MS, useSignal, useEffect, useRef, useRepeated } from "../ui.js";
 import * as api from "../api.js";
 import { Search, latest } from "../scan.js";
 import { filter } from "../filter.js";
@@ -40,7 +40,7 @@ export function useSearch(name, wanted) {
       } catch (error) {
         if (gone.signal.aborted) return;
         set({ error, isBusy: false });
-        if (error instanceof api.Problem && error.status === 0) timer = setTimeout(more, 1000); // it goes on by itself
+        if (error instanceof api.Problem && error.status === 0) timer = setTimeout(more, SILENT_MS); // it goes on by itself
         return;
       }
       if (!gone.signal.aborted) set({ isBusy: false, isStopped, error: null, isDone: search.isDone });
